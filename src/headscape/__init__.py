@@ -1,0 +1,1 @@
+"""headscape maps the attention heads of transformers."""

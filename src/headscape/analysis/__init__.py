@@ -1,0 +1,1 @@
+"""What the organized network says: Haar bases, entropy, stability, sparsity, regularity."""

@@ -1,0 +1,1 @@
+"""The energy field of softmax attention: invariants, spectra, delocalization, key incoherence (IS)."""

@@ -1,0 +1,65 @@
+"""The engine of one machine: a pool of threads.
+
+Threads suffice because the heavy work (numba kernels, numpy, LAPACK) releases the interpreter lock.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from headscape.engine.protocol import Result, Task
+from headscape.errors import InputError
+
+
+def default_threads() -> int:
+    """Return ``HEADSCAPE_THREADS`` if it is set, else the number of cores this process may use."""
+    wish = os.environ.get("HEADSCAPE_THREADS")
+    if wish is not None:
+        if not wish.isdigit() or int(wish) < 1:
+            raise InputError(f"HEADSCAPE_THREADS must be a whole number from 1 up, but is {wish!r}.")
+        return int(wish)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Runs tasks on threads of this process.
+
+    Parameters
+    ----------
+    threads
+        How many tasks run at once; by default one per core.
+
+    Examples
+    --------
+    >>> list(LocalEngine(threads=2).map(abs, [-1, 2, -3]))
+    [1, 2, 3]
+    """
+
+    threads: int = field(default_factory=default_threads)
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise InputError(f"threads must be at least 1, but is {self.threads}.")
+
+    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        """Yield ``function(task)`` in the order of the tasks; at most one task per thread waits ahead."""
+        if self.threads == 1:
+            yield from map(function, tasks)
+            return
+        waiting: deque[Future[Result]] = deque()
+        with ThreadPoolExecutor(self.threads) as pool:
+            try:
+                for task in tasks:
+                    waiting.append(pool.submit(function, task))
+                    if len(waiting) > self.threads:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()

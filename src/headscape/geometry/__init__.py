@@ -1,0 +1,1 @@
+"""Trees, tree EMD, questionnaire, diffusion maps (OA 2.3)."""

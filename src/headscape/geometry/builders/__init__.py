@@ -1,0 +1,1 @@
+"""Ways to grow a partition tree from an affinity."""

@@ -1,0 +1,1 @@
+"""Pictures: display data drawn with matplotlib; all drawing lives here."""

@@ -1,0 +1,1 @@
+"""Ties the stages together."""

@@ -1,0 +1,71 @@
+"""Checks on arrays that come from outside: one place says what is wrong, where, and what to do."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscape.errors import InputError
+
+FloatArray = NDArray[np.floating]
+
+# Enough to keep the temporary masks of a check small beside the array that is checked.
+_ROWS_BYTES = 1 << 26
+
+
+def as_float_array(x: object, name: str = "the array") -> FloatArray:
+    """Return x as a floating array without copying where possible.
+
+    float32 and float64 stay, half precision becomes float32, integers and booleans become float64.
+    Everything else (objects, strings, complex numbers) is refused.
+    """
+    array = np.asarray(x)
+    if array.dtype in (np.float32, np.float64):
+        return array.newbyteorder("=") if not array.dtype.isnative else array
+    if array.dtype == np.float16 or array.dtype.name == "bfloat16":
+        return array.astype(np.float32)
+    if array.dtype.kind in "iub":
+        return array.astype(np.float64)
+    raise InputError(
+        f"{name} must hold real numbers (float32, float64, float16 or integers), but its dtype is "
+        f"{array.dtype}. Convert it with .astype('float32') first."
+    )
+
+
+def require_finite(x: FloatArray, name: str = "the array") -> None:
+    """Raise if x holds NaN or infinity, with counts and the place of the first.
+
+    Zeros are data; there is no missing value in a network tensor, so NaN is never repaired silently.
+    """
+    if x.size == 0 or x.ndim == 0:
+        return
+    rows = max(1, _ROWS_BYTES // max(1, x[0].nbytes))
+    nan = inf = 0
+    first: tuple[int, ...] | None = None
+    for start in range(0, len(x), rows):
+        block = x[start : start + rows]
+        # Minimum and maximum pass NaN on and show infinities: one cheap pass without a mask for good data.
+        if np.isfinite(block.min()) and np.isfinite(block.max()):
+            continue
+        bad = ~np.isfinite(block)
+        nan += int(np.isnan(block).sum())
+        inf += int(np.isinf(block).sum())
+        if first is None:
+            place = np.unravel_index(int(np.argmax(bad)), bad.shape)
+            first = (int(place[0]) + start, *(int(i) for i in place[1:]))
+    if first is not None:
+        raise InputError(
+            f"{name} must be finite, but {nan} entries are NaN and {inf} are infinite (of {x.size}); the "
+            f"first is at index {first}. Masked logits hold -inf: use the field 'probs' or 'energy', or set "
+            "masked entries to 0."
+        )
+
+
+def require_axes(x: FloatArray, ranks: tuple[int, ...], name: str = "the array") -> None:
+    """Raise unless x has one of the given numbers of axes and none of them is empty."""
+    if x.ndim not in ranks:
+        wanted = " or ".join(str(rank) for rank in ranks)
+        raise InputError(
+            f"{name} must have {wanted} axes (query, key[, head]), but its shape is {x.shape}. For an array "
+            "(layer, head, query, key) say axes='layer,head,query,key'."
+        )
+    if 0 in x.shape:
+        raise InputError(f"{name} must not have an empty axis, but its shape is {x.shape}.")

@@ -15,7 +15,7 @@ from headscape.tensor.checks import FloatArray, as_float_array, require_axes, re
 from headscape.tensor.network_tensor import axis_names
 
 
-def head_entropy(x: Any, trees: Trees, k: int | float = 400, p: float = 1.0) -> NDArray[np.float64]:
+def head_entropy(x: Any, trees: Trees, k: float = 400, p: float = 1.0) -> NDArray[np.float64]:
     """Return the l_p entropy of every head over its bi-Haar coefficients of largest support.
 
         e_h = (sum over |supp psi_i (x) psi'_i'| >= cut of |<x_h, psi_i (x) psi'_i'>|^p)^(1/p)         (OA 21)
@@ -63,10 +63,10 @@ def head_entropy(x: Any, trees: Trees, k: int | float = 400, p: float = 1.0) -> 
     return _norm(block[used], p)
 
 
-def network_entropy(x: Any, trees: Trees, k: int | float = 100, p: float = 1.0) -> float:
+def network_entropy(x: Any, trees: Trees, k: float = 100, p: float = 1.0) -> float:
     """Return the l_p entropy of a whole tensor over its Haar coefficients of largest support.
 
-    The same sum as in :func:`head_entropy`, over tensor wavelets on all axes: tri-Haar for (query, key, head).
+    The same sum as in :func:`head_entropy`, over tensor wavelets on all axes (tri-Haar for three).
 
     Parameters
     ----------
@@ -102,7 +102,9 @@ def network_entropy(x: Any, trees: Trees, k: int | float = 100, p: float = 1.0) 
     return float(_norm(coefficients[used][:, None], p)[0])
 
 
-def coarse_coefficients(x: FloatArray, trees: Trees, k: int | float) -> tuple[FloatArray, NDArray[np.bool_]]:
+def coarse_coefficients(
+    x: FloatArray, trees: Trees, k: float
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the tensor-Haar coefficients that can be among the k of largest support, and which of them are.
 
     Parameters
@@ -129,7 +131,7 @@ def coarse_coefficients(x: FloatArray, trees: Trees, k: int | float) -> tuple[Fl
     if not np.isfinite(sums.sum()):
         require_finite(x, "x")
     # The first pass stays in the dtype of x for speed; what is left is small.
-    coefficients = sums.astype(np.float64, copy=False)
+    coefficients: NDArray[np.float64] = sums.astype(np.float64, copy=False)
     for axis, basis in bases.items():
         rows = np.moveaxis(coefficients, axis_number(x, axis), 0)
         rows /= np.sqrt(_cell_bounds(basis)[1]).reshape(-1, *[1] * (x.ndim - 1))
@@ -137,7 +139,7 @@ def coarse_coefficients(x: FloatArray, trees: Trees, k: int | float) -> tuple[Fl
     return coefficients, supports >= top_supports(trees, k).cut
 
 
-def coarse_wavelets(trees: Trees, k: int | float) -> dict[str, Wavelets]:
+def coarse_wavelets(trees: Trees, k: float) -> dict[str, Wavelets]:
     """Return per axis the wavelets that occur in a tensor wavelet among the k of largest support."""
     cut = top_supports(trees, k).cut
     whole = math.prod(tree.n_points for tree in trees.values())

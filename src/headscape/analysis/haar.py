@@ -20,9 +20,9 @@ Trees = Mapping[str, PartitionTree]
 def haar(x: Any, tree: PartitionTree, axis: str | int = 0) -> FloatArray:
     """Expand x in the Haar basis of a tree along one axis.
 
-        c_i = <x, psi_i>,   psi_i = +sqrt(b / (a (a + b))) on F_j,  -sqrt(a / (b (a + b))) on F_{j+1} u ... u F_m
+        c_i = <x, psi_i>,   psi_i = +sqrt(b / (a (a + b))) on F_j,  -sqrt(a / (b (a + b))) on G_j
 
-    where a = |F_j| and b = |F_{j+1} u ... u F_m|; psi_0 = 1 / sqrt(n).
+    where G_j = F_{j+1} u ... u F_m, a = |F_j| and b = |G_j|; psi_0 = 1 / sqrt(n).
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ def haar(x: Any, tree: PartitionTree, axis: str | int = 0) -> FloatArray:
     Notes
     -----
     Scale the sum over a set by the root of its size, and joining two sides is one plane reflection whose
-    second output is the coefficient. So the transform is n - 1 reflections in place, O(n) per vector for any tree, and
-    as stable as an orthogonal matrix. Sums of absolute coefficients depend on the order of equal-size
-    children (:func:`headscape.analysis.wavelets.wavelets`); sums of squares do not.
+    second output is the coefficient. So the transform is n - 1 reflections in place, O(n) per vector for
+    any tree, and as stable as an orthogonal matrix. Sums of absolute coefficients depend on the order of
+    equal-size children (:func:`headscape.analysis.wavelets.wavelets`); sums of squares do not.
 
     References
     ----------

@@ -61,9 +61,7 @@ def sum_folders_from_children(view: NDArray[Any], tree: PartitionTree) -> None:
     """Fill in the rows of all folders with more than one point; those of single points are given."""
     folders = tree.folders
     for index in np.flatnonzero(folders.size > 1)[::-1]:
-        np.add.reduce(
-            view[folders.child_start[index] : folders.child_stop[index]], axis=0, out=view[index, ...]
-        )
+        np.add.reduce(view[folders.child_start[index] : folders.child_stop[index]], axis=0, out=view[index, ...])
 
 
 def require_fit(n: int, tree: PartitionTree, what: str) -> None:

@@ -224,9 +224,7 @@ def _canonical(raw: NDArray[Any]) -> NDArray[np.int32]:
     if starts[0].any():
         raise InputError("level 0 of a tree must be one folder with all points, but it has several.")
     if not starts[-1].all():
-        raise InputError(
-            "the last level of a tree must have single points only, but a folder there has more."
-        )
+        raise InputError("the last level of a tree must have single points only, but a folder there has more.")
     labels = np.zeros(raw.shape, dtype=np.int32)
     labels[:, order[1:]] = np.cumsum(starts, axis=1)
     return labels

@@ -1,6 +1,6 @@
 """The tensor wavelets of largest support, found without forming the products (OA 3.2)."""
 
-import numbers
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class TopSupports:
         return self.used / self.total
 
 
-def top_supports(trees: Trees, k: int | float = 400) -> TopSupports:
+def top_supports(trees: Trees, k: float = 400) -> TopSupports:
     """Find the k tensor wavelets of largest support on a product of trees.
 
         cut = max { c : #{(i, i', ...) : |supp psi_i| |supp psi'_i'| ... >= c} >= k }
@@ -84,16 +84,16 @@ def top_supports(trees: Trees, k: int | float = 400) -> TopSupports:
     return TopSupports(k=wanted, cut=low, used=_count_at_least(supports, low), total=total)
 
 
-def _number_of_wavelets(k: int | float, total: int) -> int:
-    if isinstance(k, numbers.Integral) and not isinstance(k, bool):
+def _number_of_wavelets(k: float, total: int) -> int:
+    if isinstance(k, int | np.integer):
         if 1 <= k <= total:
             return int(k)
         raise InputError(
             f"k must be from 1 to the number of tensor wavelets, {total}, but is {k}. Give a smaller k, or a "
             "share of them such as k=0.1."
         )
-    if isinstance(k, numbers.Real) and not isinstance(k, bool) and 0 < k <= 1:
-        return max(1, int(np.ceil(k * total)))
+    if 0 < k <= 1:
+        return math.ceil(k * total)
     raise InputError(f"k must be a whole number from 1 to {total}, or a share in (0, 1], but is {k!r}.")
 
 
@@ -105,8 +105,7 @@ def _count_at_least(supports: Sequence[IntArray], cut: int) -> int:
     for entries in others:
         values, counts = np.unique(entries, return_counts=True)
         product, inverse = np.unique(np.multiply.outer(product, values), return_inverse=True)
-        times = np.bincount(inverse.ravel(), weights=np.multiply.outer(times, counts).ravel()).astype(
-            np.int64
-        )
+        weights = np.multiply.outer(times, counts).ravel()
+        times = np.bincount(inverse.ravel(), weights=weights).astype(np.int64)
     at_least = len(last) - np.searchsorted(last, -(-cut // product))
     return int(times @ at_least)

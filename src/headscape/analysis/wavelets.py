@@ -58,7 +58,7 @@ class Wavelets:
 
     @property
     def difference_norm(self) -> NDArray[np.float64]:
-        """sqrt(ab / (a + b)), a and b the sizes of the sides: coefficient / this = difference of side means."""
+        """sqrt(ab / (a + b)) of the sizes of the sides: coefficient / this = difference of the side means."""
         a, b = self.sides
         return np.sqrt(a * (b / self.support))
 
@@ -74,7 +74,7 @@ class Wavelets:
         return Wavelets(self.order, **entries)
 
     def points(self, index: int) -> tuple[IntArray, IntArray]:
-        """Return the points of the two sides of a wavelet: those with positive and those with negative value."""
+        """Return the points of the two sides of a wavelet: its positive values, its negative values."""
         middle = self.middle[index]
         return self.order[self.start[index] : middle], self.order[middle : self.stop[index]]
 

@@ -150,7 +150,10 @@ def _cell_sums(x: FloatArray, basis: Wavelets, place: int) -> FloatArray:
     """Sum x over the ranges between the middles of wavelets: row i begins at the middle of wavelet i."""
     shape = list(x.shape)
     shape[place] = len(basis)
-    out = np.empty(shape, dtype=x.dtype)
+    # The same order of axes in memory as x, or else every addition would stride through one of the two.
+    slow_to_fast = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])
+    stored = np.empty([shape[axis] for axis in slow_to_fast], dtype=x.dtype)
+    out = stored.transpose(np.argsort(slow_to_fast))
     rows, points = np.moveaxis(out, place, 0), np.moveaxis(x, place, 0)
     for row, start, size in zip(rows, *_cell_bounds(basis), strict=True):
         first, *others = basis.order[start : start + size]

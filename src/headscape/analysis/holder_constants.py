@@ -55,7 +55,7 @@ def mixed_constants(
     """Return a lower bound of the constant of the mixed Hoelder condition from sampled quadruples.
 
         max over sampled (a, b, c, d) of
-        |f(b, d) - f(a, d) - f(b, c) + f(a, c)| / (dist(a, b) dist(c, d))^alpha             (last line of OA 2)
+        |f(b, d) - f(a, d) - f(b, c) + f(a, c)| / (dist(a, b) dist(c, d))^alpha            (last line of OA 2)
 
     Parameters
     ----------

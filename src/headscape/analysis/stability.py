@@ -34,6 +34,8 @@ class RankStability:
     ----------
     bottom_counts, top_counts : (head,) integers
         In how many windows a head is among the lowest and the highest ``share`` of all heads.
+    mean_ranks : (head,) array
+        The mean rank over windows, 1 for the lowest score.
     jaccard_bottom, jaccard_top
         Mean over pairs of windows of |A n B| / |A u B| for these sets.
     rank_correlation
@@ -48,6 +50,7 @@ class RankStability:
 
     bottom_counts: IntArray
     top_counts: IntArray
+    mean_ranks: FloatArray64
     jaccard_bottom: Interval
     jaccard_top: Interval
     rank_correlation: Interval
@@ -82,12 +85,13 @@ class RankStability:
     def most_frequent(self, heads: Sequence[tuple[int, int]], count: int = 3) -> "pd.DataFrame":
         """Return the heads most often at the top and at the bottom, with their counts (OA table 1).
 
-        Heads with equal counts come in the order of the head axis.
+        Among equal counts the more extreme mean rank comes first.
         """
         import pandas as pd
 
         rows = []
-        top, bottom = (np.argsort(-c, kind="stable") for c in (self.top_counts, self.bottom_counts))
+        top = np.lexsort((-self.mean_ranks, -self.top_counts))
+        bottom = np.lexsort((self.mean_ranks, -self.bottom_counts))
         for place in range(min(count, len(heads))):
             high, low = int(top[place]), int(bottom[place])
             counts = (int(self.top_counts[high]), int(self.bottom_counts[low]))
@@ -146,6 +150,7 @@ def rank_stability(
     return RankStability(
         bottom_counts=bottom.sum(axis=0),
         top_counts=top.sum(axis=0),
+        mean_ranks=ranks.mean(axis=0),
         jaccard_bottom=bootstrap_pairs(jaccard_indices(bottom), **options),
         jaccard_top=bootstrap_pairs(jaccard_indices(top), **options),
         rank_correlation=mean,
@@ -154,6 +159,29 @@ def rank_stability(
         n_windows=len(array),
         share=share,
     )
+
+
+@dataclass(frozen=True)
+class RankAgreement:
+    """How well two rankings of the same heads agree, as means over windows."""
+
+    rank_correlation: float
+    jaccard_bottom: float
+
+
+def rank_agreement(scores: FloatArray64, others: FloatArray64, share: float = 0.1) -> RankAgreement:
+    """Compare two (window, head) arrays of scores window by window.
+
+    Examples
+    --------
+    >>> agreement = rank_agreement(np.array([[1.0, 2.0, 3.0]]), np.array([[10.0, 20.0, 15.0]]))
+    >>> round(agreement.rank_correlation, 12), agreement.jaccard_bottom
+    (0.5, 1.0)
+    """
+    pairs = [np.stack(pair) for pair in zip(scores, others, strict=True)]
+    correlations = [rank_correlations(np.asarray(stats.rankdata(pair, axis=1)))[0, 1] for pair in pairs]
+    overlaps = [jaccard_indices(extreme_heads(pair, share)[0])[0, 1] for pair in pairs]
+    return RankAgreement(float(np.mean(correlations)), float(np.mean(overlaps)))
 
 
 def extreme_heads(scores: FloatArray64, share: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -1,6 +1,7 @@
 """The l1 entropy of heads and of the network: sums over the coarse Haar coefficients (OA 21, B.2)."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,54 @@ def network_entropy(x: Any, trees: Trees, k: float = 100, p: float = 1.0) -> flo
     require_trees(array, trees, axes)
     coefficients, used = coarse_coefficients(array, {axis: trees[axis] for axis in axes}, k)
     return float(_norm(coefficients[used][:, None], p)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseCoefficients:
+    """Haar coefficients of largest support, the largest first (OA figure 4).
+
+    ``values`` is (coefficient, head) for heads and (coefficient, 1) for a whole network, ``supports`` has one
+    entry per coefficient.
+    """
+
+    values: NDArray[np.float64]
+    supports: IntArray
+
+
+def coefficients_by_support(x: Any, trees: Trees, k: float = 400) -> CoarseCoefficients:
+    """Return the coefficients that the entropies are sums over, in the order of decreasing support.
+
+    Parameters
+    ----------
+    x : (query, key[, head]) array
+    trees
+        Trees for "query" and "key" give the bi-Haar coefficients of every head, one for "head" as well the
+        tri-Haar coefficients of the network.
+    k
+        As in :func:`head_entropy`.
+
+    Returns
+    -------
+    CoarseCoefficients
+
+    Examples
+    --------
+    >>> from headscape.geometry.partition_tree import PartitionTree
+    >>> trees = {"query": PartitionTree.trivial(2), "key": PartitionTree.trivial(3)}
+    >>> coefficients_by_support(np.ones((2, 3)), trees, k=6).supports.tolist()
+    [6, 6, 6, 6, 4, 4]
+    """
+    array = as_float_array(x, "x")
+    axes = axis_names(array.ndim)
+    require_trees(array, trees, axes[:2])
+    chosen = {axis: trees[axis] for axis in axes if axis in trees}
+    coefficients, used = coarse_coefficients(array, chosen, k)
+    supports = np.ones((), dtype=np.int64)
+    for basis in coarse_wavelets(chosen, k).values():
+        supports = np.multiply.outer(supports, basis.support)
+    order = np.argsort(-supports[used], kind="stable")
+    values = coefficients.reshape(*used.shape, -1)[used]
+    return CoarseCoefficients(values[order], supports[used][order])
 
 
 def coarse_coefficients(

@@ -21,7 +21,7 @@ from headscape.errors import InputError
 from headscape.geometry.organization import organize
 from headscape.geometry.partition_tree import PartitionTree
 from headscape.geometry.states import GeometryWarning
-from headscape.tensor.network_tensor import NetworkTensor
+from headscape.tensor.network_tensor import AXES, NetworkTensor
 from headscape.tensor.store import Store, content_hash
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class EntropyStudy:
         Other choices of k, and the entropies with them on the same trees.
     fields, by_field : names and (field, window, head) array
         Other fields, and the entropies with them on trees of their own.
+    trees
+        The trees of every window by axis, the same for all if they are shared.
     field, parameters
         The main field, and everything the study was made with.
     geometry_warnings
@@ -65,6 +67,7 @@ class EntropyStudy:
     by_k: FloatArray64
     fields: tuple[str, ...]
     by_field: FloatArray64
+    trees: tuple[Trees, ...]
     field: str
     parameters: dict[str, Any]
     geometry_warnings: tuple[GeometryWarning, ...] = ()
@@ -134,6 +137,9 @@ class EntropyStudy:
             with store.writing("study") as part:
                 for name in _ARRAYS:
                     part.array(name, getattr(self, name))
+                for window, trees in enumerate(self.trees):
+                    for axis, tree in trees.items():
+                        part.array(f"tree-{window}-{axis}", tree.labels)
                 part.attributes(
                     heads=[list(pair) for pair in self.heads],
                     fields=list(self.fields),
@@ -147,7 +153,13 @@ class EntropyStudy:
         store = Store.open(path, KIND)
         part = store.read("study")
         labels = part.attributes
+        entropies = part.array("entropies")
+        trees = tuple(
+            {axis: PartitionTree(part.array(f"tree-{window}-{axis}")) for axis in AXES}
+            for window in range(len(entropies))
+        )
         return cls(
+            trees=trees,
             **{name: part.array(name) for name in _ARRAYS},
             heads=tuple((layer, head) for layer, head in labels["heads"]),
             fields=tuple(labels["fields"]),
@@ -220,9 +232,11 @@ def entropy_study(
     shared = organize(source.mean(field), **organize_options).trees if trees == "shared" else None
     found: list[GeometryWarning] = []
     rows: list[_Row] = []
+    used_trees: list[Trees] = []
     for window in range(source.count):
         x = source.tensor(window, field)
         use = shared or _trees(x, window, organize_options, found)
+        used_trees.append(use)
         by_field = []
         for name in fields:
             other = source.tensor(window, name)
@@ -239,6 +253,7 @@ def entropy_study(
         by_k=np.stack([row.by_k for row in rows], axis=1),
         fields=tuple(fields),
         by_field=np.stack([row.by_field for row in rows], axis=1),
+        trees=tuple(used_trees),
         field=main_field,
         parameters={"k": k, "p": p, "trees": trees, "seed": seed, "organize": options},
         geometry_warnings=tuple(found),
@@ -282,9 +297,7 @@ def _row(
     )
 
 
-def _trees(
-    x: NetworkTensor, window: int, options: Mapping[str, Any], found: list[GeometryWarning]
-) -> Mapping[str, PartitionTree]:
+def _trees(x: NetworkTensor, window: int, options: Mapping[str, Any], found: list[GeometryWarning]) -> Trees:
     """Organize one window; what the geometry warns of goes to ``found``, with the window's number."""
     result = organize(x, **options)
     found += [GeometryWarning(w.name, f"window {window}: {w.message}", w.axis) for w in result.warnings]

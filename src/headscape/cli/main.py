@@ -8,6 +8,7 @@ import typer
 
 from headscape._version import __version__
 from headscape.cli.console import set_up_logging
+from headscape.cli.entropy import entropy
 from headscape.cli.info import info
 from headscape.cli.organize import organize
 from headscape.errors import HeadscapeError
@@ -25,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(organize)
+app.command()(entropy)
 app.command()(info)
 
 

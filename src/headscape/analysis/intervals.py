@@ -70,7 +70,8 @@ def bootstrap(
     Notes
     -----
     O(n_resamples) calls of the statistic. With few units (below about ten) percentile intervals are too
-    narrow: six windows give a 95 % interval that covers about 88 %. For differences between two measures on
+    narrow: six normal
+    values give a 95 % interval that covers 86 %, ten 90 %, twenty 92 %. For differences between two measures on
     the same units pass the differences, which keeps the pairing.
 
     References

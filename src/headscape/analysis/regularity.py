@@ -58,6 +58,8 @@ class HolderExponents:
     def verdict(self) -> str:
         """One sentence: how many heads are regular enough for OA theorem 1."""
         inside, n = int(self.in_range.sum()), len(self.mixed)
+        if np.isnan(self.mixed[:, 0]).all():
+            return f"no head (of {n}) varies over enough scales for an exponent."
         low, middle, high = np.nanquantile(self.mixed[:, 0], [0.25, 0.5, 0.75])
         many = f"{inside} of {n} heads are" if inside else f"no head (of {n}) is"
         return (
@@ -169,7 +171,7 @@ def _mixed_exponent(x: NDArray[Any], query: PartitionTree, key: PartitionTree, l
     q, k = wavelets(query), wavelets(key)
     norm = np.multiply.outer(q.difference_norm[1:], k.difference_norm[1:])
     scale = np.add.outer(_log_scale(q), _log_scale(k))
-    squares = (coefficients.reshape(scale.size, -1) / norm.reshape(-1, 1)) ** 2
+    squares = (coefficients.reshape(scale.size, x.shape[2]) / norm.reshape(-1, 1)) ** 2
     return _slopes(scale.ravel(), squares, level)
 
 

@@ -41,7 +41,9 @@ def entropy_figures(study: EntropyStudy, x: Any) -> dict[str, Figure]:
             coefficients_by_support(array, trees, min(100, array.size)), ["whole network"]
         ),
         "entropies": entropy_figure(study),
-        "entropy_map": entropy_map_figure(mean, study.heads, f"Mean l1 entropy of the heads ({study.field})"),
+        "entropy_map": entropy_map_figure(
+            mean, study.heads, f"Mean l{study.parameters['p']:g} entropy of the heads ({study.field})"
+        ),
         "basis_head": basis_figure(trees["head"], names),
         "sparsity": sparsity_figure(sparsity_curves(array[:, :, high], pair), f"Head {names[high]}"),
     }

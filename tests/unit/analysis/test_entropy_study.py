@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import headscape as hs
-from headscape.analysis.windows import Windows
+from headscape.analysis.windows import Windows, WindowSource
 from headscape.tensor.synthetic import planted_tensor
 
 
@@ -84,6 +84,7 @@ def test_shared_trees_come_from_the_mean():
     mean = np.mean([w.data for w in windows], axis=0)
     trees = hs.organize(mean, n_iter=1).trees
     assert shared.trees == (trees, trees)
+    np.testing.assert_allclose(WindowSource(windows, ()).mean("synthetic").data, mean)
     np.testing.assert_allclose(shared.entropies[1], hs.head_entropy(windows[1], trees, 100))
 
 

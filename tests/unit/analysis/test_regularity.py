@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from scipy import stats
 
 import headscape as hs
-from headscape.analysis.holder_constants import axis_constants, mixed_constants
+from headscape.analysis.holder_constants import _point_pairs, axis_constants, mixed_constants
+from headscape.analysis.regularity import _weighted_slope
 from random_trees import balanced_tree, random_tree
 
 
@@ -76,6 +78,24 @@ def test_intervals_cover_the_exponent_about_as_often_as_they_say():
     covered = (found.mixed[:, 1] <= 0.3) & (found.mixed[:, 2] >= 0.3)
     assert 0.8 < covered.mean() <= 1
     assert found.head(0).estimate == found.mixed[0, 0]
+
+
+def test_interval_is_that_of_a_weighted_line():
+    rng = np.random.default_rng(0)
+    at, weight = np.sort(rng.uniform(-8, 0, 9)), rng.integers(1, 50, 9)
+    y = 0.3 * at + 0.1 * rng.standard_normal(9)
+    (slope, _), covariance = np.polyfit(at, y, 1, w=np.sqrt(weight), cov=True)
+    half = stats.t.ppf(0.975, 7) * np.sqrt(covariance[0, 0])
+    np.testing.assert_allclose(_weighted_slope(at, y, weight, 0.95), [slope, slope - half, slope + half])
+
+
+def test_sampled_pairs_come_from_different_children():
+    tree = random_tree(20, np.random.default_rng(0))
+    a, b, distance = _point_pairs(tree, 500, np.random.default_rng(1))
+    assert (a != b).all()
+    for p, q, d in zip(a, b, distance, strict=True):
+        common = [f for f in range(tree.n_folders) if {p, q} <= set(tree.folder(f))]
+        assert d == min(tree.folders.size[common]) / 20
 
 
 def test_axis_constant_is_the_maximum_over_all_pairs():

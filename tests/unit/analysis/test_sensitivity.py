@@ -40,6 +40,14 @@ def test_reruns_are_what_a_user_would_run(tensor):
     assert found.rank_correlation == pytest.approx(np.corrcoef(ranks)[0, 1])
 
 
+def test_other_k_are_tried_on_the_same_trees(tensor):
+    found = hs.sensitivity(tensor, k=300, n_iter=1, grid={"k": [2]}).reruns[0]
+    trees = hs.organize(tensor, n_iter=1).trees
+    ranks = [np.argsort(np.argsort(hs.head_entropy(tensor, trees, k))) for k in (300, 2)]
+    assert found.rank_correlation == pytest.approx(np.corrcoef(ranks)[0, 1])
+    assert found.rank_correlation < 0.999
+
+
 def test_other_fields_are_organized_for_themselves(tensor):
     fields = {"same": tensor.data, "noise": np.random.default_rng(0).standard_normal(tensor.shape)}
     found = hs.sensitivity(tensor, k=80, n_iter=1, grid={}, fields=fields)

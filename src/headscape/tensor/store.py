@@ -141,7 +141,7 @@ class PartWriter:
 
         self.group.create_array(
             name,
-            data=np.ascontiguousarray(data),
+            data=np.asarray(data, order="C"),
             chunks=chunks or _default_chunks(data.shape, data.itemsize),
             compressors=[ZstdCodec(level=1), Crc32cCodec()],
         )

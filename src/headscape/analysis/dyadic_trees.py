@@ -46,9 +46,7 @@ def dyadic_trees(shape: Sequence[int]) -> dict[str, PartitionTree]:
             f"shape must be the lengths of the axes, such as (64, 48), but is {shape!r}."
         ) from None
     if len(lengths) < 2 or min(lengths) < 1:
-        raise InputError(
-            f"shape must have two or three axes of at least one point, but is {tuple(lengths)}."
-        )
+        raise InputError(f"shape must have two or three axes of at least one point, but is {tuple(lengths)}.")
     return {axis: _halved(n) for axis, n in zip(axis_names(len(lengths)), lengths, strict=True)}
 
 

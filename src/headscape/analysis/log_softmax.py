@@ -30,9 +30,8 @@ def filled_logits(f: Any, visible: BoolArray | None = None) -> FloatArray64:
 
     Notes
     -----
-    The filled entries add nothing to the differences along their own row's mean and keep the field finite,
-    but they are no data: score visible entries only. A row that sees no key gets the mean of all visible
-    entries.
+    Filling keeps the averages over folders finite and leaves the mean of every row as it is. Filled entries are
+    no data: score visible entries only. A row that sees no key gets the mean of all visible entries.
 
     Examples
     --------
@@ -49,7 +48,9 @@ def filled_logits(f: Any, visible: BoolArray | None = None) -> FloatArray64:
     count = visible.sum(axis=1, keepdims=True)
     if not count.any():
         raise InputError("visible must leave at least one key to a query, but masks all of them.")
-    means = np.where(count > 0, values.sum(axis=1, keepdims=True) / np.maximum(count, 1), values.sum() / count.sum())
+    means = np.where(
+        count > 0, values.sum(axis=1, keepdims=True) / np.maximum(count, 1), values.sum() / count.sum()
+    )
     return np.asarray(np.where(visible, values, means))
 
 

@@ -19,10 +19,10 @@ Function = Callable[[FloatArray64], Any]
 Nonlinearity = Literal["log-softmax", "exp"] | tuple[Function, Function, Function]
 Terms = Literal["complete", "paper"]
 
-INVARIANT: tuple[Function, Function, Function] = (np.exp, np.ones_like, np.ones_like)
-"""exp with A' = A'' = 1: with ``terms="paper"`` the form of OA corollary 1."""
+INVARIANT: tuple[Function, Function, Function] = (np.positive, np.ones_like, np.ones_like)
+"""A' = A'' = 1: with ``terms="paper"`` the approximation is the invariant form of OA corollary 1."""
 
-# Below this share of A(f) the mixed part is rounding, and ratios to it mean nothing.
+# What is below this share of A(f) is rounding, and ratios to it mean nothing.
 _NOTHING = 1e-12
 
 
@@ -39,9 +39,11 @@ class Paraproduct:
         A~(f); 0 where masked.
     residual : (query, key) array
         A(f) - A~(f); 0 where masked.
-    coarse : (query, key) array
-        What OA (12) leaves out: A(P^0 P'^0 f) and the two one-axis sums. Part of ``approximation`` if ``terms``
-        is "complete"; 0 where masked.
+    constant : float
+        A(P^0 P'^0 f), the coarse part.
+    one_axis : (query, key) array
+        What OA (12) leaves out: the constant and the two one-axis sums. Part of ``approximation`` if ``terms`` is
+        "complete"; 0 where masked.
     first_order, second_order : (J, K) arrays
         Size of the term with A' and of the term with A'' at every pair of levels.
     contributions : (J, K) array
@@ -58,7 +60,8 @@ class Paraproduct:
 
     approximation: FloatArray64
     residual: FloatArray64
-    coarse: FloatArray64
+    constant: float
+    one_axis: FloatArray64
     first_order: FloatArray64
     second_order: FloatArray64
     contributions: FloatArray64
@@ -77,12 +80,37 @@ class Paraproduct:
         return self.approximation + self.residual
 
     @property
+    def scored(self) -> BoolArray:
+        """Which entries count: the visible ones."""
+        return np.ones(self.residual.shape, dtype=bool) if self.visible is None else self.visible
+
+    @property
     def relative_residual(self) -> float:
-        """Norm of the residual over the norm of A(f) - coarse part; NaN if A(f) has no more than that."""
-        mixed = float(np.linalg.norm(self.target - self.coarse))
-        if mixed <= _NOTHING * float(np.linalg.norm(self.target)):
+        """Norm of the residual over the norm of A(f) - coarse part; NaN if A(f) is constant."""
+        return self._relative(np.where(self.scored, self.target - self.constant, 0.0))
+
+    @property
+    def mixed_residual(self) -> float:
+        """Norm of the residual over the norm of what the double sum is to give, A(f) - ``one_axis``.
+
+        1 if the sum over pairs of levels is as good as nothing; NaN if A(f) has no mixed part.
+        """
+        return self._relative(self.target - self.one_axis)
+
+    @property
+    def normalized(self) -> FloatArray64:
+        """The approximation with every row divided by the sum of A(f) over it.
+
+        With "exp" it approximates the softmax of f, as the paper reads; with "log-softmax" nothing changes.
+        """
+        total = self.target.sum(axis=1, keepdims=True)
+        return np.asarray(self.approximation / np.where(total == 0, 1.0, total))
+
+    def _relative(self, whole: FloatArray64) -> float:
+        size = float(np.linalg.norm(whole))
+        if size <= _NOTHING * float(np.linalg.norm(self.target)):
             return float("nan")
-        return float(np.linalg.norm(self.residual)) / mixed
+        return float(np.linalg.norm(self.residual)) / size
 
     def term(self, query_level: int, key_level: int) -> FloatArray64:
         """Return the whole (query, key) term of one pair of levels; their sum is the paper's A~.
@@ -168,7 +196,7 @@ def paraproduct(
     0.0
     >>> found = paraproduct(np.outer([0.0, 0.2], [0.1, 0.3, 0.0]), dyadic_trees((2, 3)))
     >>> found.contributions.shape, round(found.relative_residual, 3)
-    ((1, 2), 0.045)
+    ((1, 2), 0.01)
     """
     if terms not in ("complete", "paper"):
         raise InputError(f"terms must be 'complete' or 'paper', but is {terms!r}.")
@@ -185,11 +213,12 @@ def paraproduct(
     query, key = (TreeLevels.of(trees[axis], steps[axis]) for axis in ("query", "key"))
     done = level_pass(field, query, key, derivatives, seen)
     target = _checked(derivatives(field)[0], "A(f)")
-    approximation = _checked(done.mixed + done.coarse if terms == "complete" else done.mixed, "A~(f)")
+    approximation = _checked(done.mixed + done.one_axis if terms == "complete" else done.mixed, "A~(f)")
     return Paraproduct(
         approximation=_masked(approximation, seen),
         residual=_masked(target - approximation, seen),
-        coarse=_masked(done.coarse, seen),
+        constant=done.constant,
+        one_axis=_masked(done.one_axis, seen),
         first_order=done.first_order,
         second_order=done.second_order,
         contributions=done.contributions,

@@ -22,7 +22,8 @@ class LevelPass:
     """What the pass gives: both parts of A~ as (query, key) arrays, and root mean squares per level."""
 
     mixed: FloatArray64
-    coarse: FloatArray64
+    one_axis: FloatArray64
+    constant: float
     first_order: FloatArray64
     second_order: FloatArray64
     contributions: FloatArray64
@@ -99,12 +100,13 @@ def level_pass(
         root_row.append(right[0])
         left = right
     entries = float(left[0].weight.sum())
-    coarse = (
+    one_axis = (
         query.to_points(root_column[-1].value, 0) + key.to_points(root_row[-1].value, 1) - root_row[0].value
     )
     return LevelPass(
         mixed=_unsorted(query.to_points(key.to_points(total, 1), 0), query, key),
-        coarse=_unsorted(coarse, query, key),
+        one_axis=_unsorted(one_axis, query, key),
+        constant=float(root_row[0].value[0, 0]),
         **{name: np.sqrt(values / entries) for name, values in squares.items()},
         query_contributions=np.sqrt(_step_squares(root_column, query, 0) / entries),
         key_contributions=np.sqrt(_step_squares(root_row, key, 1) / entries),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headscape._version import __version__
 
 if TYPE_CHECKING:
+    from headscape.analysis.dyadic_trees import dyadic_trees as dyadic_trees
     from headscape.analysis.entropy import head_entropy as head_entropy
     from headscape.analysis.entropy import network_entropy as network_entropy
     from headscape.analysis.entropy_study import EntropyStudy as EntropyStudy
@@ -26,9 +27,15 @@ if TYPE_CHECKING:
     from headscape.analysis.haar import tensor_haar as tensor_haar
     from headscape.analysis.intervals import Interval as Interval
     from headscape.analysis.intervals import bootstrap as bootstrap
+    from headscape.analysis.paraproduct import Paraproduct as Paraproduct
+    from headscape.analysis.paraproduct import paraproduct as paraproduct
     from headscape.analysis.regularity import HolderExponents as HolderExponents
     from headscape.analysis.regularity import holder_exponent as holder_exponent
     from headscape.analysis.sensitivity import sensitivity as sensitivity
+    from headscape.analysis.softmax_experiment import SoftmaxExperiment as SoftmaxExperiment
+    from headscape.analysis.softmax_experiment import softmax_experiment as softmax_experiment
+    from headscape.analysis.softmax_invariance import SoftmaxInvariance as SoftmaxInvariance
+    from headscape.analysis.softmax_invariance import softmax_invariance as softmax_invariance
     from headscape.analysis.sparsity import best_approximation as best_approximation
     from headscape.analysis.sparsity import coefficients_needed as coefficients_needed
     from headscape.analysis.sparsity import denoise as denoise
@@ -63,14 +70,18 @@ _HOME = {
     "Interval": "analysis.intervals",
     "NetworkTensor": "tensor.network_tensor",
     "Organization": "geometry.organization",
+    "Paraproduct": "analysis.paraproduct",
     "PartitionTree": "geometry.partition_tree",
     "Questionnaire": "geometry.questionnaire",
+    "SoftmaxExperiment": "analysis.softmax_experiment",
+    "SoftmaxInvariance": "analysis.softmax_invariance",
     "best_approximation": "analysis.sparsity",
     "bootstrap": "analysis.intervals",
     "capture": "recorder.capturing",
     "coefficients_needed": "analysis.sparsity",
     "denoise": "analysis.sparsity",
     "diffusion_map": "geometry.diffusion",
+    "dyadic_trees": "analysis.dyadic_trees",
     "energy_curve": "analysis.sparsity",
     "entropy_study": "analysis.entropy_study",
     "folder_averages": "geometry.folder_averages",
@@ -84,10 +95,13 @@ _HOME = {
     "load_tensor": "tensor.files",
     "network_entropy": "analysis.entropy",
     "organize": "geometry.organization",
+    "paraproduct": "analysis.paraproduct",
     "planted_tensor": "tensor.synthetic",
     "rank_stability": "analysis.stability",
     "save_tensor": "tensor.files",
     "sensitivity": "analysis.sensitivity",
+    "softmax_experiment": "analysis.softmax_experiment",
+    "softmax_invariance": "analysis.softmax_invariance",
     "sparsity_curves": "analysis.sparsity",
     "tensor_haar": "analysis.haar",
     "top_supports": "analysis.supports",

@@ -12,6 +12,7 @@ from headscape.cli.console import set_up_logging
 from headscape.cli.entropy import entropy
 from headscape.cli.info import info
 from headscape.cli.organize import organize
+from headscape.cli.softmax import softmax
 from headscape.errors import HeadscapeError
 
 EXIT_BAD_INPUT = 2
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command()(capture)
 app.command()(organize)
 app.command()(entropy)
+app.command()(softmax)
 app.command()(info)
 
 

@@ -105,7 +105,7 @@ def claim_figure(study: SoftmaxInvariance) -> Figure:
             fontsize=6,
             color=ACCENT,
         )
-    if np.nanmin(size) > 0:
+    if np.nanmax(size) > 10 * np.nanmin(size) > 0:
         axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("size of the mixed differences of the logits", fontsize=8)

@@ -111,6 +111,24 @@ class EntropyStudy:
         """Return the heads most often at the top and at the bottom, with their counts (OA table 1)."""
         return self.stability.most_frequent(self.heads, count)
 
+    def stability_by_count(self, counts: Sequence[int] = (6, 10, 20)) -> "pd.DataFrame":
+        """Return how well the ranks agree over the first windows, for several numbers of windows.
+
+        Numbers above those of the study are left out; all windows are always the last row.
+        """
+        import pandas as pd
+
+        total = len(self.entropies)
+        rows = []
+        for count in [*sorted({c for c in counts if 2 <= c < total}), total]:
+            found = rank_stability(self.entropies[:count], seed=int(self.parameters["seed"]))
+            row: dict[str, float] = {"windows": count}
+            for name in ("kendall_w", "rank_correlation", "jaccard_bottom", "jaccard_top"):
+                interval = getattr(found, name)
+                row |= {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
     def sensitivity(self) -> "pd.DataFrame":
         """Return how the ranks move with k and the field: agreement with the main choice, window means."""
         import pandas as pd

@@ -134,7 +134,7 @@ def _sensitivity(x: Any, study: Any, options: dict[str, Any], progress: Any) -> 
 
     found = sensitivity(x, k=study.parameters["k"], progress=progress, **options)
     return {
-        "reruns": found.to_frame().to_dict(orient="records"),
+        "reruns": _records(found.to_frame()),
         "warnings": [str(warning) for warning in found.warnings],
     }
 
@@ -159,12 +159,21 @@ def _summary(study: Any, folder: Path, pictures: list[Path]) -> dict[str, Any]:
         "network_entropy": study.network.tolist(),
         "stability": {name: _plain(getattr(stability, name)) for name in measures},
         "verdict": stability.verdict,
+        "stability_by_windows": _records(study.stability_by_count()),
         "most_frequent": study.most_frequent().to_dict(orient="records"),
-        "sensitivity_to_choices": study.sensitivity().to_dict(orient="records"),
+        "sensitivity_to_choices": _records(study.sensitivity()),
         "warnings": [{"name": w.name, "axis": w.axis, "message": w.message} for w in study.warnings],
         "out": str(folder),
         "figures": [str(path) for path in pictures],
     }
+
+
+def _records(table: Any) -> list[dict[str, Any]]:
+    """Return the rows of a table for JSON, which knows no NaN."""
+    return [
+        {name: None if value != value else value for name, value in row.items()}
+        for row in table.to_dict(orient="records")
+    ]
 
 
 def _plain(interval: Any) -> dict[str, float | None]:

@@ -67,6 +67,14 @@ def test_ranks_are_compared_with_half_and_twice_k(study):
     np.testing.assert_allclose(study.by_k[0, 1], hs.head_entropy(window(1), study.trees[1], 50))
 
 
+def test_stability_over_growing_numbers_of_windows(study):
+    table = study.stability_by_count((2, 3, 20))
+    assert table["windows"].tolist() == [2, 3, 4]
+    assert table["kendall_w"].iloc[-1] == study.stability.kendall_w.estimate
+    first = hs.rank_stability(study.entropies[:2])
+    assert table["jaccard_top"].iloc[0] == first.jaccard_top.estimate
+
+
 def test_saved_and_loaded_studies_are_equal(study, tmp_path):
     study.save(tmp_path / "study")
     study.save(tmp_path / "study")

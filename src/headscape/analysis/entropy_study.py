@@ -194,6 +194,7 @@ def entropy_study(
     k: float = 400,
     p: float = 1.0,
     trees: Literal["per_window", "shared"] = "per_window",
+    n_windows: int | None = None,
     k_values: Sequence[float] | None = None,
     fields: Sequence[str] = (),
     seed: int = 0,
@@ -213,6 +214,8 @@ def entropy_study(
     trees
         "per_window": queries, keys and heads are organized anew in every window, since its tokens are others.
         "shared": once, on the mean over all windows.
+    n_windows
+        Only the first so many windows; all by default.
     k_values
         Other choices of k to compare the ranks with; by default half and twice k.
     fields
@@ -245,7 +248,7 @@ def entropy_study(
     """
     if trees not in ("per_window", "shared"):
         raise InputError(f"trees must be 'per_window' or 'shared', but is {trees!r}.")
-    source = WindowSource(windows, fields)
+    source = WindowSource(windows, fields, n_windows)
     heads, main_field = source.labels(field)
     shared = organize(source.mean(field), **organize_options).trees if trees == "shared" else None
     found: list[GeometryWarning] = []

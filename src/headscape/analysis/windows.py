@@ -26,12 +26,18 @@ class Windows(Protocol):
 class WindowSource:
     """The windows of a capture or of a list, one at a time, checked to have the same heads."""
 
-    def __init__(self, windows: Windows | Sequence[Any], fields: Sequence[str]) -> None:
+    def __init__(
+        self, windows: Windows | Sequence[Any], fields: Sequence[str] = (), n_windows: int | None = None
+    ) -> None:
         self._capture = windows if isinstance(windows, Windows) else None
         self._list = [] if isinstance(windows, Windows) else list(windows)
         self.count = windows.n_windows if isinstance(windows, Windows) else len(self._list)
         if self.count == 0:
             raise InputError("windows must hold at least one window, but is empty.")
+        if n_windows is not None:
+            if not 1 <= n_windows <= self.count:
+                raise InputError(f"n_windows must be from 1 to {self.count}, but is {n_windows}.")
+            self.count = n_windows
         if fields and self._capture is None:
             raise InputError(
                 f"fields={list(fields)} needs a capture, which can give every field, but windows is a list of "

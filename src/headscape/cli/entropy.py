@@ -45,7 +45,7 @@ def entropy(
         TreesChoice, typer.Option(help="Organize every window for itself, or once on their mean.")
     ] = TreesChoice.per_window,
     n_iter: Annotated[int, typer.Option(help="Iterations of the questionnaire.")] = 3,
-    windows: Annotated[int | None, typer.Option(help="Take only the first windows of a capture.")] = None,
+    windows: Annotated[int | None, typer.Option(help="Take only the first windows.")] = None,
     regularity: Annotated[
         bool, typer.Option("--regularity", help="Also estimate Hoelder exponents, on the first window.")
     ] = False,
@@ -71,7 +71,7 @@ def entropy(
         raise InputError("--json and --csv both print to standard output: give one of them.")
     console = Console(quiet=quiet, json=json or csv)
     formats = [] if figures == "none" else figures.split(",")
-    source = _windows(tensors, array, axes, windows)
+    source = _windows(tensors, array, axes)
     folder = output_folder(out)
     engine = LocalEngine() if threads is None else LocalEngine(threads)
     with console.progress() as progress:
@@ -82,6 +82,7 @@ def entropy(
             k=_number(k),
             p=p,
             trees=trees.value,
+            n_windows=windows,
             seed=seed,
             progress=progress,
             n_iter=n_iter,
@@ -106,13 +107,13 @@ def entropy(
     _tell(console, study, summary)
 
 
-def _windows(paths: list[str], array: str | None, axes: str | None, count: int | None) -> Any:
+def _windows(paths: list[str], array: str | None, axes: str | None) -> Any:
     from headscape.tensor.files import load_tensor
     from headscape.tensor.synthetic import planted_tensor
 
     if paths == [SYNTHETIC]:
         return [planted_tensor()]
-    return [load_tensor(path, array=array, axes=axes) for path in paths][:count]
+    return [load_tensor(path, array=array, axes=axes) for path in paths]
 
 
 def _number(text: str) -> float:

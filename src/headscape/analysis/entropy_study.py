@@ -15,7 +15,7 @@ from headscape.analysis.haar import Trees
 from headscape.analysis.intervals import bootstrap_means
 from headscape.analysis.stability import RankStability, rank_agreement, rank_stability
 from headscape.analysis.supports import top_supports
-from headscape.analysis.windows import Windows, WindowSource
+from headscape.analysis.windows import Windows, WindowSource, staged
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.organization import organize
@@ -223,7 +223,7 @@ def entropy_study(
     seed
         Of the bootstrap.
     progress
-        Told after every window.
+        Told while a window is organized, and after it.
     **organize_options
         Those of :func:`headscape.organize`.
 
@@ -250,21 +250,25 @@ def entropy_study(
         raise InputError(f"trees must be 'per_window' or 'shared', but is {trees!r}.")
     source = WindowSource(windows, fields, n_windows)
     heads, main_field = source.labels(field)
-    shared = organize(source.mean(field), **organize_options).trees if trees == "shared" else None
+    shared = None
+    if trees == "shared":
+        options = organize_options | {"progress": staged(progress, "mean of all windows")}
+        shared = organize(source.mean(field), **options).trees
     found: list[GeometryWarning] = []
     rows: list[_Row] = []
     used_trees: list[Trees] = []
     for window in range(source.count):
         x = source.tensor(window, field)
-        use = shared or _trees(x, window, organize_options, found)
+        options = organize_options | {"progress": staged(progress, f"window {window + 1}/{source.count}")}
+        use = shared or _trees(x, window, options, found)
         used_trees.append(use)
         by_field = []
         for name in fields:
             other = source.tensor(window, name)
-            by_field.append(head_entropy(other, _trees(other, window, organize_options, found), k, p))
+            by_field.append(head_entropy(other, _trees(other, window, options, found), k, p))
         rows.append(_row(x, use, k, p, k_values, by_field))
         progress("entropies", window + 1, source.count)
-    options = {name: value for name, value in organize_options.items() if name not in ("engine", "progress")}
+    chosen = {name: value for name, value in organize_options.items() if name != "engine"}
     return EntropyStudy(
         entropies=np.stack([row.entropies for row in rows]),
         heads=heads,
@@ -276,7 +280,7 @@ def entropy_study(
         by_field=np.stack([row.by_field for row in rows], axis=1),
         trees=tuple(used_trees),
         field=main_field,
-        parameters={"k": k, "p": p, "trees": trees, "seed": seed, "organize": options},
+        parameters={"k": k, "p": p, "trees": trees, "seed": seed, "organize": chosen},
         geometry_warnings=tuple(found),
     )
 

@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.tensor.network_tensor import NetworkTensor
 
@@ -21,6 +22,13 @@ class Windows(Protocol):
     def tensor(self, window: int, field: str = "probs") -> NetworkTensor:
         """Return the network tensor of a window."""
         ...
+
+
+def staged(progress: Progress, stage: str) -> Progress:
+    """Return a progress that puts ``stage`` before every stage it is told of."""
+    if progress is no_progress:
+        return no_progress
+    return lambda inner, done, total: progress(f"{stage}: {inner}", done, total)
 
 
 class WindowSource:

@@ -202,9 +202,7 @@ class Questionnaire:
         return tree, [GeometryWarning(w.name, w.message, axis) for w in found]
 
     def _ordered(self, tree: PartitionTree, axis: str) -> PartitionTree:
-        vectors = self.eigenpairs_[axis].vectors
-        leading = vectors[:, 1] if vectors.shape[1] > 1 else vectors[:, 0]
-        return ordered_leaves(tree, self.emd_[axis], leading)
+        return ordered_leaves(tree, self.emd_[axis], self.eigenpairs_[axis].vectors[:, 1:])
 
     def _stage(self, prefix: str) -> Progress:
         def tell(stage: str, done: float, total: float) -> None:

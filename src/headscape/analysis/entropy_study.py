@@ -206,7 +206,8 @@ def entropy_study(
     Parameters
     ----------
     windows
-        A capture, or a list of network tensors or (query, key, head) arrays with the same heads.
+        A capture, or a list of network tensors or (query, key, head) arrays with the same heads; a single
+        one is one window.
     field
         The field that is taken from a capture; tensors are what they are.
     k, p

@@ -2,6 +2,8 @@
 
 import json as json_module
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +21,23 @@ class TreesChoice(StrEnum):
 
     per_window = "per_window"
     shared = "shared"
+
+
+@dataclass(frozen=True)
+class TensorFiles(Sequence[Any]):
+    """Tensors on disk, one per window, each loaded when it is asked for."""
+
+    paths: Sequence[str]
+    array: str | None
+    axes: str | None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: Any) -> Any:
+        from headscape.tensor.files import load_tensor
+
+        return load_tensor(self.paths[index], array=self.array, axes=self.axes)
 
 
 def entropy(
@@ -89,7 +108,7 @@ def entropy(
             engine=engine,
         )
         study.save(folder / "study")
-        first = source[0] if isinstance(source, list) else source.tensor(0, field)
+        first = source[0] if isinstance(source, Sequence) else source.tensor(0, field)
         table, extra = study.to_frame(), {}
         if regularity:
             table, extra["regularity"] = _with_regularity(table, first, study)
@@ -108,12 +127,11 @@ def entropy(
 
 
 def _windows(paths: list[str], array: str | None, axes: str | None) -> Any:
-    from headscape.tensor.files import load_tensor
     from headscape.tensor.synthetic import planted_tensor
 
     if paths == [SYNTHETIC]:
         return [planted_tensor()]
-    return [load_tensor(path, array=array, axes=axes) for path in paths]
+    return TensorFiles(paths, array, axes)
 
 
 def _number(text: str) -> float:

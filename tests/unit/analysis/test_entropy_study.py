@@ -113,6 +113,8 @@ def test_plain_arrays_are_windows_too():
     found = hs.entropy_study([np.asarray(x)], k=0.2, n_iter=1)
     assert found.heads == tuple((0, h) for h in range(12))
     assert found.sensitivity()["value"].tolist() == ["0.1", "0.4"]
+    for single in (x, x.data):
+        np.testing.assert_array_equal(hs.entropy_study(single, k=0.2, n_iter=1).entropies, found.entropies)
 
 
 def test_only_the_first_windows_if_asked_for(study):

@@ -2,6 +2,8 @@
 
 import json as json_module
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +21,23 @@ class TreesChoice(StrEnum):
 
     per_window = "per_window"
     shared = "shared"
+
+
+@dataclass(frozen=True)
+class TensorFiles(Sequence[Any]):
+    """Tensors on disk, one per window, each loaded when it is asked for."""
+
+    paths: Sequence[str]
+    array: str | None
+    axes: str | None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: Any) -> Any:
+        from headscape.tensor.files import load_tensor
+
+        return load_tensor(self.paths[index], array=self.array, axes=self.axes)
 
 
 def entropy(
@@ -45,7 +64,7 @@ def entropy(
         TreesChoice, typer.Option(help="Organize every window for itself, or once on their mean.")
     ] = TreesChoice.per_window,
     n_iter: Annotated[int, typer.Option(help="Iterations of the questionnaire.")] = 3,
-    windows: Annotated[int | None, typer.Option(help="Take only the first windows of a capture.")] = None,
+    windows: Annotated[int | None, typer.Option(help="Take only the first windows.")] = None,
     regularity: Annotated[
         bool, typer.Option("--regularity", help="Also estimate Hoelder exponents, on the first window.")
     ] = False,
@@ -71,7 +90,7 @@ def entropy(
         raise InputError("--json and --csv both print to standard output: give one of them.")
     console = Console(quiet=quiet, json=json or csv)
     formats = [] if figures == "none" else figures.split(",")
-    source = _windows(tensors, array, axes, windows)
+    source = _windows(tensors, array, axes)
     folder = output_folder(out)
     engine = LocalEngine() if threads is None else LocalEngine(threads)
     with console.progress() as progress:
@@ -82,13 +101,14 @@ def entropy(
             k=_number(k),
             p=p,
             trees=trees.value,
+            n_windows=windows,
             seed=seed,
             progress=progress,
             n_iter=n_iter,
             engine=engine,
         )
         study.save(folder / "study")
-        first = source[0] if isinstance(source, list) else source.tensor(0, field)
+        first = source[0] if isinstance(source, Sequence) else source.tensor(0, field)
         table, extra = study.to_frame(), {}
         if regularity:
             table, extra["regularity"] = _with_regularity(table, first, study)
@@ -106,13 +126,12 @@ def entropy(
     _tell(console, study, summary)
 
 
-def _windows(paths: list[str], array: str | None, axes: str | None, count: int | None) -> Any:
-    from headscape.tensor.files import load_tensor
+def _windows(paths: list[str], array: str | None, axes: str | None) -> Any:
     from headscape.tensor.synthetic import planted_tensor
 
     if paths == [SYNTHETIC]:
         return [planted_tensor()]
-    return [load_tensor(path, array=array, axes=axes) for path in paths][:count]
+    return TensorFiles(paths, array, axes)
 
 
 def _number(text: str) -> float:
@@ -134,7 +153,7 @@ def _sensitivity(x: Any, study: Any, options: dict[str, Any], progress: Any) -> 
 
     found = sensitivity(x, k=study.parameters["k"], progress=progress, **options)
     return {
-        "reruns": found.to_frame().to_dict(orient="records"),
+        "reruns": _records(found.to_frame()),
         "warnings": [str(warning) for warning in found.warnings],
     }
 
@@ -159,12 +178,21 @@ def _summary(study: Any, folder: Path, pictures: list[Path]) -> dict[str, Any]:
         "network_entropy": study.network.tolist(),
         "stability": {name: _plain(getattr(stability, name)) for name in measures},
         "verdict": stability.verdict,
+        "stability_by_windows": _records(study.stability_by_count()),
         "most_frequent": study.most_frequent().to_dict(orient="records"),
-        "sensitivity_to_choices": study.sensitivity().to_dict(orient="records"),
+        "sensitivity_to_choices": _records(study.sensitivity()),
         "warnings": [{"name": w.name, "axis": w.axis, "message": w.message} for w in study.warnings],
         "out": str(folder),
         "figures": [str(path) for path in pictures],
     }
+
+
+def _records(table: Any) -> list[dict[str, Any]]:
+    """Return the rows of a table for JSON, which knows no NaN."""
+    return [
+        {name: None if value != value else value for name, value in row.items()}
+        for row in table.to_dict(orient="records")
+    ]
 
 
 def _plain(interval: Any) -> dict[str, float | None]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headscape as hs
-from random_trees import random_tree
+from tree_shapes import uneven_tree
 
 
 def all_supports(*trees):
@@ -17,7 +17,7 @@ def all_supports(*trees):
 @pytest.fixture
 def tensor():
     rng = np.random.default_rng(3)
-    trees = {"query": random_tree(13, rng), "key": random_tree(17, rng), "head": random_tree(5, rng)}
+    trees = {"query": uneven_tree(13, rng), "key": uneven_tree(17, rng), "head": uneven_tree(5, rng)}
     return rng.standard_normal((13, 17, 5)), trees
 
 

@@ -1,19 +1,17 @@
 """Agreement with the reference results for a 32 x 40 x 24 tensor (child order: the reverse of ``nested``)."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import headscape as hs
+from samples import DATA, reference
 
-DATA = Path(__file__).parents[2] / "data" / "haar_case_b.npz"
 AXES = ("query", "key", "head")
 
 
 @pytest.fixture(scope="module")
 def golden():
-    with np.load(DATA, allow_pickle=False) as archive:
+    with np.load(DATA / "haar_case_b.npz", allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 
@@ -22,7 +20,7 @@ def case(request, golden):
     prefix = request.param
     values = {name.split("/")[1]: array for name, array in golden.items() if name.startswith(prefix)}
     trees = {axis: hs.PartitionTree(values[f"tree_{axis}"]) for axis in AXES}
-    return golden["X"], trees, values
+    return reference("b")[0]["X"], trees, values
 
 
 def columns(tree, reference):

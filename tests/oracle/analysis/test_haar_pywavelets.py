@@ -5,7 +5,7 @@ import pytest
 import pywt
 
 import headscape as hs
-from random_trees import balanced_tree
+from tree_shapes import balanced_tree
 
 
 @pytest.mark.parametrize("n", [2, 8, 64])

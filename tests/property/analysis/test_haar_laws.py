@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headscape as hs
-from random_trees import random_tree, relabeled, trees
+from samples import random_tree, trees
+from tree_shapes import relabeled
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -47,7 +48,7 @@ def test_transform_is_the_product_with_the_basis_and_comes_back(tree, seed):
     np.testing.assert_allclose(hs.inverse_haar(coefficients, tree, "key"), x, atol=1e-12)
 
 
-@given(trees(10), trees(10), trees(6), seeds)
+@given(trees(max_points=10), trees(max_points=10), trees(max_points=6), seeds)
 def test_tensor_transform_keeps_energy_and_comes_back(query, key, head, seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((query.n_points, key.n_points, head.n_points))
@@ -71,7 +72,7 @@ def test_entropy_travels_with_permutations_of_every_axis(seed):
     np.testing.assert_allclose(hs.network_entropy(moved, new, 30), hs.network_entropy(x, old, 30), rtol=1e-12)
 
 
-@given(trees(12), trees(12), seeds)
+@given(trees(max_points=12), trees(max_points=12), seeds)
 def test_entropy_grows_with_k_up_to_all_wavelets(query, key, seed):
     x = np.random.default_rng(seed).standard_normal((query.n_points, key.n_points))
     both = {"query": query, "key": key}
@@ -80,7 +81,7 @@ def test_entropy_grows_with_k_up_to_all_wavelets(query, key, seed):
     np.testing.assert_allclose(sums[-1], np.abs(hs.tensor_haar(x, both)).sum(), rtol=1e-12)
 
 
-@given(trees(12), trees(12), st.integers(0, 4), seeds)
+@given(trees(max_points=12), trees(max_points=12), st.integers(0, 4), seeds)
 def test_best_approximation_error_is_what_the_curve_leaves_out(query, key, tenths, seed):
     x = np.random.default_rng(seed).standard_normal((query.n_points, key.n_points))
     both = {"query": query, "key": key}

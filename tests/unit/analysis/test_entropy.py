@@ -3,13 +3,13 @@ import pytest
 
 import headscape as hs
 from headscape.analysis.entropy import coefficients_by_support
-from random_trees import balanced_tree, random_tree
+from tree_shapes import balanced_tree, uneven_tree
 
 
 @pytest.fixture
 def trees():
     rng = np.random.default_rng(0)
-    return {"query": random_tree(10, rng), "key": random_tree(8, rng), "head": random_tree(3, rng)}
+    return {"query": uneven_tree(10, rng), "key": uneven_tree(8, rng), "head": uneven_tree(3, rng)}
 
 
 def test_constant_head_has_only_its_mean(trees):

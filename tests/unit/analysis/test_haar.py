@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import headscape as hs
-from random_trees import balanced_tree, random_tree
+from tree_shapes import balanced_tree, uneven_tree
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_single_point_has_only_the_constant():
 
 def test_piecewise_constant_head_has_as_many_coefficients_as_pieces():
     rng = np.random.default_rng(0)
-    query, key = random_tree(40, rng), balanced_tree(32)
+    query, key = uneven_tree(40, rng), balanced_tree(32)
     q, k = query.labels[2], key.labels[3]
     values = rng.standard_normal((q.max() + 1, k.max() + 1))
     head = values[np.ix_(q, k)]

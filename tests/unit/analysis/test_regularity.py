@@ -5,7 +5,7 @@ from scipy import stats
 import headscape as hs
 from headscape.analysis.holder_constants import _point_pairs, axis_constants, mixed_constants
 from headscape.analysis.regularity import _weighted_slope
-from random_trees import balanced_tree, random_tree
+from tree_shapes import balanced_tree, uneven_tree
 
 
 def random_series(query, key, alpha, rng, heads=4):
@@ -21,7 +21,7 @@ def random_series(query, key, alpha, rng, heads=4):
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.4, 0.7])
-@pytest.mark.parametrize("make", [lambda rng: balanced_tree(64), lambda rng: random_tree(70, rng)])
+@pytest.mark.parametrize("make", [lambda rng: balanced_tree(64), lambda rng: uneven_tree(70, rng)])
 def test_mixed_exponent_of_random_series(alpha, make):
     rng = np.random.default_rng(7)
     query, key = make(rng), make(rng)
@@ -32,7 +32,7 @@ def test_mixed_exponent_of_random_series(alpha, make):
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.5])
-@pytest.mark.parametrize("make", [lambda rng: balanced_tree(256), lambda rng: random_tree(256, rng)])
+@pytest.mark.parametrize("make", [lambda rng: balanced_tree(256), lambda rng: uneven_tree(256, rng)])
 def test_exponent_along_one_axis_over_all_columns(alpha, make):
     rng = np.random.default_rng(8)
     tree = make(rng)
@@ -54,7 +54,7 @@ def test_smooth_functions_reach_the_cap_of_haar():
     rng = np.random.default_rng(0)
     uneven = {}
     for axis in ("query", "key"):
-        tree = random_tree(256, rng)
+        tree = uneven_tree(256, rng)
         # The same folders with the points along the leaves, so that neighbors share folders.
         uneven[axis] = hs.PartitionTree(tree.labels[:, tree.order])
     assert 0.85 < hs.holder_exponent(x, uneven, n_samples=100).mixed[0, 0] < 0.98
@@ -90,7 +90,7 @@ def test_interval_is_that_of_a_weighted_line():
 
 
 def test_sampled_pairs_come_from_different_children():
-    tree = random_tree(20, np.random.default_rng(0))
+    tree = uneven_tree(20, np.random.default_rng(0))
     a, b, distance = _point_pairs(tree, 500, np.random.default_rng(1))
     assert (a != b).all()
     for p, q, d in zip(a, b, distance, strict=True):
@@ -100,7 +100,7 @@ def test_sampled_pairs_come_from_different_children():
 
 def test_axis_constant_is_the_maximum_over_all_pairs():
     rng = np.random.default_rng(0)
-    tree = random_tree(12, rng)
+    tree = uneven_tree(12, rng)
     x, alpha = rng.standard_normal((12, 3, 2)), np.array([0.3, 0.7])
     distance = np.ones((12, 12))
     for folder in range(tree.n_folders):

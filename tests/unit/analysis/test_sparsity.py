@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import headscape as hs
-from random_trees import balanced_tree, random_tree
+from tree_shapes import balanced_tree, uneven_tree
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_denoising_removes_most_of_the_noise(smooth):
 def test_the_mean_survives_any_threshold_on_axes_with_and_without_trees():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((8, 6, 3))
-    trees = {"key": random_tree(6, rng), "query": random_tree(8, rng)}
+    trees = {"key": uneven_tree(6, rng), "query": uneven_tree(8, rng)}
     flat = hs.denoise(x, trees, threshold=1e9)
     np.testing.assert_allclose(flat, np.broadcast_to(x.mean(axis=(0, 1)), x.shape))
 

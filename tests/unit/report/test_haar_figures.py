@@ -13,7 +13,7 @@ from headscape.report.haar_figures import (
 )
 from headscape.report.style import save_figures
 from headscape.tensor.synthetic import planted_tensor
-from random_trees import random_tree
+from tree_shapes import uneven_tree
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_coefficients_come_in_order_of_support(study, tensor):
 
 
 def test_basis_is_drawn_in_tree_order():
-    tree = random_tree(9, np.random.default_rng(0))
+    tree = uneven_tree(9, np.random.default_rng(0))
     image = basis_figure(tree, [f"p{i}" for i in range(9)]).axes[0].images[0].get_array()
     drawn = np.sign(np.asarray(image)).T
     basis = hs.haar_basis(tree)[tree.order]

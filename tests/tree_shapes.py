@@ -1,13 +1,12 @@
-"""Trees for tests: random, balanced, and as Hypothesis strategies."""
+"""Trees of particular shapes: uneven with many children, balanced, relabeled."""
 
 import numpy as np
-from hypothesis import strategies as st
 
 from headscape.geometry.partition_tree import PartitionTree
 
 
-def random_tree(n: int, rng: np.random.Generator, most_children: int = 5) -> PartitionTree:
-    """Return an uneven tree on shuffled points: folders with 2 to ``most_children`` children, unchanged ones too."""
+def uneven_tree(n: int, rng: np.random.Generator, most_children: int = 5) -> PartitionTree:
+    """Return a tree on shuffled points whose folders have 2 to ``most_children`` children, unchanged ones too."""
     levels = [np.zeros(n, dtype=np.int64)]
     while len(np.unique(levels[-1])) < n:
         before, after, count = levels[-1], np.empty(n, dtype=np.int64), 0
@@ -38,10 +37,3 @@ def balanced_tree(n: int) -> PartitionTree:
 def relabeled(tree: PartitionTree, permutation: np.ndarray) -> PartitionTree:
     """Return the tree of the points after x -> x[permutation]."""
     return PartitionTree(tree.labels[:, permutation])
-
-
-@st.composite
-def trees(draw: st.DrawFn, most_points: int = 24) -> PartitionTree:
-    """Return a strategy for trees of 1 to ``most_points`` points."""
-    n = draw(st.integers(1, most_points))
-    return random_tree(n, np.random.default_rng(draw(st.integers(0, 2**32 - 1))))

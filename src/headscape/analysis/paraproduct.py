@@ -211,8 +211,9 @@ def paraproduct(
     require_trees(field, trees, ("query", "key"))
     steps = _steps(levels)
     query, key = (TreeLevels.of(trees[axis], steps[axis]) for axis in ("query", "key"))
-    done = level_pass(field, query, key, derivatives, seen)
     target = _checked(derivatives(field)[0], "A(f)")
+    with np.errstate(over="ignore", invalid="ignore"):
+        done = level_pass(field, query, key, derivatives, seen)
     approximation = _checked(done.mixed + done.one_axis if terms == "complete" else done.mixed, "A~(f)")
     return Paraproduct(
         approximation=_masked(approximation, seen),

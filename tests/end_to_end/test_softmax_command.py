@@ -29,7 +29,7 @@ def capture(tmp_path_factory):
     text = tmp_path_factory.mktemp("text") / "book.txt"
     text.write_text("The tree has a root and folders, and every folder has points of its own. " * 30)
     path = tmp_path_factory.mktemp("capture") / "tiny"
-    hs.capture(TINY, text, windows=2, length=48, path=path)
+    hs.capture(TINY, text, windows=2, length=32, path=path)
     return path
 
 
@@ -65,44 +65,24 @@ def test_chosen_heads_are_drawn_and_told(capture, tmp_path):
     assert {"head_1_0", "head_3_2", "levels_1_0", "levels_3_2"} <= drawn
 
 
-def test_a_model_with_a_text_is_captured_on_the_way(capture, tmp_path):
-    text = tmp_path / "book.txt"
+def test_a_model_with_a_text_is_captured_on_the_way(tmp_path):
+    pytest.importorskip("torch")
+    text, out = tmp_path / "book.txt", tmp_path / "out"
     text.write_text("Points, folders, levels and trees. " * 40)
-    done = run(
-        "softmax",
-        TINY,
-        "--text",
-        text,
-        "--length",
-        24,
-        "--heads",
-        "0.1",
-        "-o",
-        tmp_path / "out",
-        "--n-iter",
-        1,
-        "--quiet",
-    )
+    words = ["--length", 24, "--heads", "0.1", "--n-iter", 1, "--figures", "none", "--quiet"]
+    done = run("softmax", TINY, "--text", text, "-o", out, *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())["heads"] == ["0.1"]
+    assert json.loads((out / "summary.json").read_text())["heads"] == ["0.1"]
 
 
 def test_files_of_logits_may_be_causal_and_rectangular(tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(9, 14, 2)).astype(np.float32))
-    words = [
-        "softmax",
-        tmp_path / "x.npy",
-        "-o",
-        tmp_path / "out",
-        "--n-iter",
-        1,
-        "--figures",
-        "none",
-        "--json",
-    ]
-    full, causal = (json.loads(run(*words, *more).stdout) for more in ([], ["--causal"]))
+    words = ["softmax", tmp_path / "x.npy", "--n-iter", 1, "--figures", "none", "--json"]
+    full = json.loads(run(*words, "-o", tmp_path / "full").stdout)
+    causal = json.loads(run(*words, "-o", tmp_path / "causal", "--causal").stdout)
     assert full["quartiles"]["residual"] != causal["quartiles"]["residual"]
+    assert causal["parameters"]["visible"] == "causal"
     assert full["figures"] == []
     assert full["correlation"]["estimate"] is None
 

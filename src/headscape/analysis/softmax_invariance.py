@@ -281,10 +281,15 @@ def softmax_invariance(
             for name in MEASURES:
                 measures[name][window, place] = found[name]
     progress("softmax invariance", 1, 1)
-    options = ORGANIZE_OPTIONS | {
-        n: v for n, v in organize_options.items() if n not in ("engine", "progress")
+    parameters = {
+        "field": given.field,
+        "visible": visible if visible is None or isinstance(visible, str) else "array",
+        "masked": masked,
+        "draws": draws,
+        "seed": seed,
+        "organize": ORGANIZE_OPTIONS
+        | {name: value for name, value in organize_options.items() if name not in ("engine", "progress")},
     }
-    parameters = {"masked": masked, "draws": draws, "seed": seed, "field": given.field, "organize": options}
     return SoftmaxInvariance(given.heads, measures, parameters)
 
 

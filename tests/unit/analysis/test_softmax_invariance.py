@@ -70,11 +70,11 @@ def test_missing_values_are_left_out_of_medians():
     [
         (
             0.004,
-            "explains 0.4 % of softmax in the median of 40 heads (at most 0.4 %): the corollary's assumptions do not",
+            "0.4 % of softmax in the median of 40 heads (at most 0.4 %): the corollary's assumptions do not",
         ),
         (
             0.6,
-            "explains 60 % of softmax in the median of 40 heads (at most 60 %): the corollary's assumptions hold in part",
+            "60 % of softmax in the median of 40 heads (at most 60 %): the corollary's assumptions hold in part",
         ),
         (0.95, "the corollary's assumptions hold for this network"),
     ],

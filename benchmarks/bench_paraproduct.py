@@ -65,7 +65,12 @@ def pair_by_pair(
     found = np.zeros((4, query.depth - 1, key.depth - 1))
     for j in range(query.depth - 1):
         for k in range(key.depth - 1):
-            p, down, beside, across = average(j, k), average(j + 1, k), average(j, k + 1), average(j + 1, k + 1)
+            p, down, beside, across = (
+                average(j, k),
+                average(j + 1, k),
+                average(j, k + 1),
+                average(j + 1, k + 1),
+            )
             slope = np.exp(p)
             first = slope * (across - beside - down + p)
             second = slope * (down - p) * (beside - p)

@@ -42,7 +42,7 @@ class LogitSource:
     heads
         Only these (layer, head) pairs.
     visible : (query, key) bool, or "causal"
-        Which keys each query sees, for tensors of logits or energies, which do not know; all by default.
+        Which keys each query sees, for tensors, which do not know; all by default.
 
     Examples
     --------
@@ -103,15 +103,10 @@ class LogitSource:
                 "field of the tensor."
             )
         positive = matrix > 0
-        seen = positive if self._visible is None else positive & as_mask(self._visible, _shape(matrix))
         logs = np.log(np.where(positive, matrix, 1.0))
+        given = as_visibility(self._visible, _shape(matrix))
+        seen = positive if given is None else positive & given
         return HeadLogits(pair, logs, as_visibility(seen, _shape(matrix)), rows_known=False)
-
-
-def as_mask(visible: BoolArray | str, shape: tuple[int, int]) -> BoolArray:
-    """Return a visibility as an array even if everything is visible."""
-    found = as_visibility(visible, shape)
-    return np.ones(shape, dtype=bool) if found is None else found
 
 
 def _shape(matrix: Any) -> tuple[int, int]:

@@ -260,13 +260,14 @@ def softmax_invariance(
     ('The invariant form explains ', (6, 13))
     """
     given = LogitSource(source, heads, visible)
-    if windows is not None and windows < 1:
-        raise InputError(f"windows must be at least 1, but is {windows}.")
-    count = given.n_windows if windows is None else min(windows, given.n_windows)
+    if windows is not None and not 1 <= windows <= given.n_windows:
+        raise InputError(f"windows must be from 1 to {given.n_windows}, but is {windows}.")
+    count = given.n_windows if windows is None else windows
+    total = count * len(given.heads)
     measures = {name: np.full((count, len(given.heads)), np.nan) for name in MEASURES}
     for window in range(count):
         for place, head in enumerate(given.window(window)):
-            progress("softmax invariance", window * len(given.heads) + place, count * len(given.heads))
+            progress("softmax invariance", window * len(given.heads) + place, total)
             found = softmax_experiment(
                 head.logits,
                 visible=head.visible,
@@ -280,7 +281,7 @@ def softmax_invariance(
                 found["mean"] = np.nan
             for name in MEASURES:
                 measures[name][window, place] = found[name]
-    progress("softmax invariance", 1, 1)
+    progress("softmax invariance", total, total)
     parameters = {
         "field": given.field,
         "visible": visible if visible is None or isinstance(visible, str) else "array",

@@ -85,15 +85,12 @@ def softmax(
     }
     with console.progress() as progress:
         progress("loading", 0, 1)
-        given = (
-            _open(source, {"array": array, "axes": axes, "field": field})
-            if text is None and not image
-            else None
-        )
-        if given is None:
-            given = _capture(source, text, image, windows, length, chosen, progress)
+        if text is None and not image:
+            given, count = _open(source, {"array": array, "axes": axes, "field": field}), windows
+        else:
+            given, count = _capture(source, text, image, windows, length, chosen, progress), None
         folder = output_folder(out)
-        study = softmax_invariance(given, heads=chosen, windows=windows, progress=progress, **options)
+        study = softmax_invariance(given, heads=chosen, windows=count, progress=progress, **options)
         study.save(folder / "study")
         pictures = _draw(study, given, chosen, options, folder / "figures", formats) if formats else []
     write_text_atomically(folder / "heads.csv", study.to_frame().to_csv(index=False))

@@ -143,7 +143,7 @@ def test_chosen_heads_and_progress():
     found = hs.softmax_invariance(x, heads=[(0, 2)], n_iter=1, progress=lambda *words: told.append(words))
     assert found.heads == ((0, 2),)
     assert told[-1][1] == told[-1][2]
-    with pytest.raises(hs.HeadscapeError, match="windows must be at least 1"):
+    with pytest.raises(hs.HeadscapeError, match="windows must be from 1 to 1, but is 0"):
         hs.softmax_invariance(x, windows=0)
     with pytest.raises(hs.HeadscapeError, match="name must be one of residual"):
         found.of_heads("entropy")

@@ -139,6 +139,14 @@ def test_one_point_axes_are_exact():
     np.testing.assert_allclose(found.residual, 0, atol=1e-14)
 
 
+def test_197_tokens_stay_197():
+    f = np.random.default_rng(0).normal(size=(197, 197))
+    found = hs.paraproduct(f, hs.dyadic_trees(f.shape))
+    assert found.approximation.shape == (197, 197)
+    assert found.contributions.shape == (8, 8)
+    np.testing.assert_allclose(found.target.sum(axis=1), 1)
+
+
 def test_steps_below_the_points_add_nothing():
     rng = np.random.default_rng(0)
     f = rng.normal(size=(9, 20))

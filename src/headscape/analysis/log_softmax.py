@@ -81,16 +81,17 @@ def log_softmax(f: Any, visible: BoolArray | None = None, sink: float | None = N
     [[0.25, 0.75]]
     """
     filled = filled_logits(f, visible)
-    seen = np.ones(filled.shape, dtype=bool) if visible is None else visible
-    top = np.max(filled, axis=1, keepdims=True, where=seen, initial=-np.inf)
+    # Filled entries are means of visible ones, never above the largest; rows that see nothing are not scored.
+    top = filled.max(axis=1, keepdims=True)
     if sink is not None:
         top = np.maximum(top, sink)
-    top[~np.isfinite(top)] = 0.0
-    total = np.where(seen, np.exp(np.minimum(filled - top, 0.0)), 0.0).sum(axis=1, keepdims=True)
+    filled -= top
+    total = np.exp(filled).sum(axis=1, keepdims=True, where=True if visible is None else visible)
     if sink is not None:
         total += np.exp(sink - top)
     total[total == 0.0] = 1.0
-    return np.asarray(filled - top - np.log(total))
+    filled -= np.log(total)
+    return filled
 
 
 def as_visibility(visible: Any, shape: tuple[int, int]) -> BoolArray | None:

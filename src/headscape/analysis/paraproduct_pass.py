@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,11 +142,11 @@ def _columns(
     visible: BoolArray | None,
 ) -> Iterator[list[_Block]]:
     """Yield for every key level, coarse to fine, the blocks of all query levels."""
-    sorted_points = np.ix_(query.order, key.order)
-    sums = key.sums(field[sorted_points], 1)
-    scored = None if visible is None else key.sums(visible[sorted_points].astype(np.float64), 1)
+    sums = key.sums(_sorted(field, query, key), 1)
+    scored = None if visible is None else key.sums(_sorted(visible, query, key).astype(np.float64), 1)
+    heights = [rows.astype(np.float64) for rows in query.sizes]
     for k, size in enumerate(key.sizes):
-        entries = [np.outer(rows, size).astype(np.float64) for rows in query.sizes]
+        entries = [np.multiply.outer(rows, size.astype(np.float64)) for rows in heights]
         weights = entries if scored is None else query.sums(scored[k], 0)
         averages = [s / n for s, n in zip(query.sums(sums[k], 0), entries, strict=True)]
         yield [_Block(a, *derivatives(a), w) for a, w in zip(averages, weights, strict=True)]
@@ -220,8 +221,11 @@ def _sum_of_squares(values: FloatArray64, weight: FloatArray64) -> float:
     return float(np.einsum("ij,ij,ij->", values, values, weight))
 
 
+def _sorted(x: NDArray[Any], query: TreeLevels, key: TreeLevels) -> NDArray[Any]:
+    """Bring a matrix into leaf order."""
+    return x.take(query.order, 0).take(key.order, 1)
+
+
 def _unsorted(x: FloatArray64, query: TreeLevels, key: TreeLevels) -> FloatArray64:
     """Bring a matrix in leaf order back into the order of the points."""
-    points = np.empty_like(x)
-    points[np.ix_(query.order, key.order)] = x
-    return points
+    return x.take(np.argsort(query.order), 0).take(np.argsort(key.order), 1)

@@ -91,6 +91,8 @@ class TreeLevels:
 
 def _group(x: NDArray[Any], counts: IntArray, axis: int) -> NDArray[Any]:
     """Add up runs of ``counts`` neighbors."""
+    if len(counts) == x.shape[axis]:
+        return x
     start = np.cumsum(counts) - counts
     if counts.max() > _GATHERED:
         return np.asarray(np.add.reduceat(x, start, axis=axis))

@@ -245,7 +245,7 @@ def softmax_invariance(
 
     Notes
     -----
-    Every head is organized for itself, which takes nearly all of the time: about half a second a head of 256
+    Every head is organized for itself, which takes nearly all of the time: about a second and a half a head of 256
     tokens on one core with 10 iterations.
 
     References

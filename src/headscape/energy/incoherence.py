@@ -72,7 +72,15 @@ def key_incoherence(keys: object) -> KeyIncoherence:
     >>> key_incoherence([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]).raw
     2.0
     """
-    key = as_double(require_keys(keys))
+    result = incoherence_of(as_double(require_keys(keys)))
+    for reason in sorted(set(result.undefined.values())):
+        names = ", ".join(name for name, why in result.undefined.items() if why == reason)
+        warnings.warn(f"key incoherence: {names} undefined (NaN): {reason}.", UserWarning, stacklevel=2)
+    return result
+
+
+def incoherence_of(key: DoubleArray) -> KeyIncoherence:
+    """Return the key incoherence of checked keys; what is undefined is noted in the result only."""
     norms = np.linalg.norm(key, axis=1)
     centered = np.linalg.norm(centered_keys(key), axis=1)
     basis = range_basis(key)
@@ -85,9 +93,6 @@ def key_incoherence(keys: object) -> KeyIncoherence:
     if centered.max() == 0:
         for name in ("centered", "norm_centered"):
             undefined[name] = "all keys are equal, so nothing is left after centering"
-    for reason in sorted(set(undefined.values())):
-        names = ", ".join(name for name, why in undefined.items() if why == reason)
-        warnings.warn(f"key incoherence: {names} undefined (NaN): {reason}.", UserWarning, stacklevel=2)
     return KeyIncoherence(
         raw=_unevenness(norms**2),
         centered=_unevenness(centered**2),

@@ -53,15 +53,12 @@ def folder_sums(x: NDArray[Any], tree: PartitionTree, axis: int) -> NDArray[Any]
     out = np.empty(shape, dtype=x.dtype)
     view = np.moveaxis(out, axis, 0)
     view[tree.leaf_folders] = np.moveaxis(x, axis, 0)
-    sum_folders_from_children(view, tree)
-    return out
-
-
-def sum_folders_from_children(view: NDArray[Any], tree: PartitionTree) -> None:
-    """Fill in the rows of all folders with more than one point; those of single points are given."""
     folders = tree.folders
     for index in np.flatnonzero(folders.size > 1)[::-1]:
-        np.add.reduce(view[folders.child_start[index] : folders.child_stop[index]], axis=0, out=view[index, ...])
+        np.add.reduce(
+            view[folders.child_start[index] : folders.child_stop[index]], axis=0, out=view[index, ...]
+        )
+    return out
 
 
 def require_fit(n: int, tree: PartitionTree, what: str) -> None:

@@ -65,7 +65,7 @@ class PartitionTree:
     [[2], [0, 1]]
     """
 
-    labels: NDArray[np.int32]
+    labels: NDArray[np.integer[Any]]
 
     def __post_init__(self) -> None:
         raw = np.asarray(self.labels)
@@ -224,13 +224,15 @@ def _canonical(raw: NDArray[Any]) -> NDArray[np.int32]:
     if starts[0].any():
         raise InputError("level 0 of a tree must be one folder with all points, but it has several.")
     if not starts[-1].all():
-        raise InputError("the last level of a tree must have single points only, but a folder there has more.")
+        raise InputError(
+            "the last level of a tree must have single points only, but a folder there has more."
+        )
     labels = np.zeros(raw.shape, dtype=np.int32)
     labels[:, order[1:]] = np.cumsum(starts, axis=1)
     return labels
 
 
-def _distinct_folders(labels: NDArray[np.int32]) -> Folders:
+def _distinct_folders(labels: NDArray[np.integer[Any]]) -> Folders:
     """Collect the distinct folders of labels that are sorted into leaf order."""
     depth, n = labels.shape
     columns: dict[str, list[IntArray]] = {name: [] for name in ("start", "stop", "first", "parent")}

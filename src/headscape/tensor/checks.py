@@ -18,10 +18,8 @@ def as_float_array(x: object, name: str = "the array") -> FloatArray:
     Everything else (objects, strings, complex numbers) is refused.
     """
     array = np.asarray(x)
-    if array.dtype in (np.float32, np.float64):
-        return array.newbyteorder("=") if not array.dtype.isnative else array
-    if array.dtype == np.float16 or array.dtype.name == "bfloat16":
-        return array.astype(np.float32)
+    if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
+        return array.astype(np.float32 if array.itemsize <= 4 else np.float64, copy=False)
     if array.dtype.kind in "iub":
         return array.astype(np.float64)
     raise InputError(

@@ -20,7 +20,11 @@ _READABLE = ".npy, .npz, .safetensors, or a zarr folder"
 
 
 def load_tensor(
-    path: str | os.PathLike[str], *, array: str | None = None, axes: str | None = None, field: str | None = None
+    path: str | os.PathLike[str],
+    *,
+    array: str | None = None,
+    axes: str | None = None,
+    field: str | None = None,
 ) -> NetworkTensor:
     """Load a network tensor from a file or folder.
 
@@ -41,7 +45,9 @@ def load_tensor(
         raise FileFormatError(f"{source} does not exist. Wanted: {_READABLE}.")
     if source.is_dir() and (source / HEADER).exists():
         if array is not None or axes is not None:
-            raise InputError("a folder that headscape wrote knows its arrays and axes: leave out array and axes.")
+            raise InputError(
+                "a folder that headscape wrote knows its arrays and axes: leave out array and axes."
+            )
         return _load_own(source)
     raw = _read_array(source, array)
     labels: dict[str, Any] = {"field": field or "unknown", "provenance": {"source": source.name}}
@@ -167,7 +173,9 @@ def _choose(source: Path, names: list[str], wish: str | None) -> str:
             raise InputError(f"{source} has no array {wish!r}; it has: {have}.")
         return wish
     if len(names) != 1:
-        raise InputError(f"{source} holds {len(names)} arrays ({have}): say which one with array=NAME (--array).")
+        raise InputError(
+            f"{source} holds {len(names)} arrays ({have}): say which one with array=NAME (--array)."
+        )
     return names[0]
 
 

@@ -69,7 +69,9 @@ def check_format(found: object, kind: str, newest: int, path: Path) -> int:
     """Return the format's number, or raise if it is of another kind or newer than this headscape reads."""
     words = str(found).split("/")
     if len(words) != 3 or words[0] != "headscape" or not words[2].isdigit():
-        raise FileFormatError(f"{path} must have a header 'format: headscape/{kind}/N', but it says {found!r}.")
+        raise FileFormatError(
+            f"{path} must have a header 'format: headscape/{kind}/N', but it says {found!r}."
+        )
     if words[1] != kind:
         raise FileFormatError(
             f"{path} holds a headscape {words[1]}, but a {kind} is wanted here. Give the path of a {kind}."
@@ -168,7 +170,7 @@ class Part:
     def array(self, name: str, index: Any = ...) -> NDArray[Any]:
         """Read an array, or the slice ``index`` of it, checking its checksums."""
         try:
-            return np.asarray(self.group[name][index])  # type: ignore[index]
+            return np.asarray(self.group[name][index])
         except KeyError:
             raise FileFormatError(
                 f"{self.path} holds no array {name!r}, only {', '.join(self.names())}."
@@ -260,7 +262,9 @@ class Store:
     def parts(self) -> list[str]:
         """Return the names of the finished parts."""
         folder = self.path / "parts"
-        return sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")) if folder.is_dir() else []
+        return (
+            sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")) if folder.is_dir() else []
+        )
 
     def has(self, name: str) -> bool:
         """Tell whether a part is finished."""

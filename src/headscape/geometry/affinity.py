@@ -1,0 +1,97 @@
+"""Affinities between the points of an axis: from EMDs, and the initial ones from the slices themselves."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscape.errors import InputError
+
+AFFINITY_FLOOR = 1e-8
+"""Affinities below this are no connection (they are dropped from the Markov operator)."""
+
+NEIGHBORS = 10
+_BLOCK_BYTES = 1 << 26
+
+
+def emd_affinity(emd: NDArray[np.float64], eps_scale: float = 1.0) -> NDArray[np.float64]:
+    """Turn distances into affinities.
+
+        G = exp(-E / eps),  eps = eps_scale * median of all entries of E
+
+    The diagonal counts in the median; a median of 0 gives eps = 1.
+
+    Examples
+    --------
+    >>> emd_affinity(np.array([[0.0, 2.0], [2.0, 0.0]])).round(3).tolist()
+    [[1.0, 0.135], [0.135, 1.0]]
+    """
+    if not eps_scale > 0:
+        raise InputError(f"eps_scale must be positive, but is {eps_scale}.")
+    median = float(np.median(emd))
+    return np.exp(-emd / (eps_scale * median if median > 0 else 1.0))
+
+
+def cosine_affinity(x: NDArray[Any], axis: int) -> NDArray[np.float64]:
+    """Return the cosine similarity between slices, negative values set to 0 (the initial affinity of OA).
+
+        G_pj = max(0, <A_p, A_j> / (|A_p| |A_j|))
+
+    A slice of zeros has affinity 1 with itself and with other slices of zeros, 0 with the rest, so that every
+    point has a connection and equal slices stay equal.
+    """
+    gram = _gram(x, axis)
+    norm = np.sqrt(np.diag(gram))
+    zero = norm == 0
+    safe = np.where(zero, 1.0, norm)
+    cosine = np.clip(gram / np.multiply.outer(safe, safe), 0.0, 1.0)
+    cosine[np.ix_(zero, zero)] = 1.0
+    np.fill_diagonal(cosine, 1.0)
+    return cosine
+
+
+def gaussian_affinity(x: NDArray[Any], axis: int, neighbors: int = NEIGHBORS) -> NDArray[np.float64]:
+    """Return a Gaussian affinity whose scale is set by the nearest neighbors.
+
+        G_pj = exp(-|A_p - A_j|^2 / sigma^2),  sigma = median over p of the distance to its k-th neighbor
+
+    where k = min(neighbors, n - 1). If that median is 0, the smallest positive distance takes its place.
+    """
+    gram = _gram(x, axis)
+    square = np.diag(gram)
+    distance2 = np.maximum(square[:, None] + square[None, :] - 2.0 * gram, 0.0)
+    # Below the rounding of the Gram matrix two slices are equal; without this, noise would set the scale.
+    distance2[distance2 <= 1e-13 * square.max(initial=0.0)] = 0.0
+    n = len(distance2)
+    if n > 1:
+        scale = float(np.median(np.sort(distance2, axis=1)[:, min(neighbors, n - 1)]))
+        positive = distance2[distance2 > 0]
+        if scale == 0.0:
+            scale = float(positive.min()) if positive.size else 1.0
+    else:
+        scale = 1.0
+    return np.exp(-distance2 / scale)
+
+
+INITIAL_AFFINITIES = {"cosine": cosine_affinity, "gaussian": gaussian_affinity}
+
+
+def _gram(x: NDArray[Any], axis: int) -> NDArray[np.float64]:
+    """Return the inner products of slices in float64, of x scaled so that squares neither over- nor underflow."""
+    largest = max(abs(float(x.max())), abs(float(x.min())))
+    exponent = int(np.frexp(largest)[1]) if largest > 0 else 0
+    n = x.shape[axis]
+    gram = np.zeros((n, n))
+    for block in _feature_blocks(np.moveaxis(x, axis, 0)):
+        rows = np.ldexp(block.astype(np.float64), -exponent)
+        gram += rows @ rows.T
+    return gram
+
+
+def _feature_blocks(slices: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield (n, features) blocks of all slices, so that no full copy of the tensor is made."""
+    per_index = slices[:, :1].size * 8
+    step = max(1, _BLOCK_BYTES // per_index)
+    for start in range(0, slices.shape[1], step):
+        yield slices[:, start : start + step].reshape(len(slices), -1)

@@ -1,0 +1,150 @@
+"""The flexible bottom-up tree: folders of any number of children, grown by diffusion distance (OA Algorithm 1)."""
+
+import heapq
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
+
+from headscape.errors import InputError
+from headscape.geometry.diffusion import FLAT_EIGENVALUE, Eigenpairs, markov_eigenpairs
+from headscape.geometry.partition_tree import PartitionTree
+from headscape.geometry.states import TREE_CLOSED, GeometryWarning
+
+# Points nearer than this share of the largest distance are duplicates; all distances within it are ties.
+_EQUAL = 1e-9
+# At t = 2^64 only the slowest coordinates are left, so more levels cannot show anything new.
+_MAX_LEVELS = 64
+
+
+def flexible_tree(
+    affinity: NDArray[np.float64],
+    *,
+    tree_constant: float = 1.0,
+    n_eigs: int = 12,
+    eigenpairs: Eigenpairs | None = None,
+) -> tuple[PartitionTree, list[GeometryWarning]]:
+    """Grow a tree from the points up, level by level, with diffusion time t = 1, 2, 4, ...
+
+    At each level the current folders are grouped greedily by the mean diffusion distance of their points,
+
+        d_t(x, y) = | ((lambda_i / lambda_1)^t (psi_i(x) - psi_i(y)))_i |
+
+    and the groups are the folders of the next level. Points at (nearly) the same place stay together.
+
+    Parameters
+    ----------
+    affinity : (n, n) array
+    tree_constant
+        Larger values make folders smaller and the tree deeper.
+    n_eigs
+        Number of eigenpairs, the trivial one included.
+    eigenpairs
+        Those of the affinity, if they are known already.
+
+    Returns
+    -------
+    tree, warnings
+        If nothing more can be told apart (equal points, ties, no geometry), a root closes the tree over what
+        remains and a warning says so.
+
+    Notes
+    -----
+    O(n^2 log n) per level, about log n levels.
+    """
+    if not tree_constant > 0:
+        raise InputError(f"tree_constant must be positive, but is {tree_constant}.")
+    n = len(affinity)
+    pairs = eigenpairs or markov_eigenpairs(affinity, n_eigs)
+    partitions = [np.arange(n)]
+    values = pairs.values[1:]
+    closed = (
+        "" if n < 3 or values.max(initial=0.0) > FLAT_EIGENVALUE else "the affinity shows no geometry at all"
+    )
+    if n > 2 and not closed:
+        closed = _grow(partitions, values / values.max(), pairs.vectors[:, 1:], tree_constant)
+    if n > 1 and partitions[-1].max() > 0:
+        partitions.append(np.zeros(n, dtype=np.int64))
+    tree = PartitionTree(np.stack(partitions[::-1]))
+    return tree, [GeometryWarning(TREE_CLOSED, closed)] if closed else []
+
+
+def _grow(
+    partitions: list[NDArray[np.int64]],
+    ratios: NDArray[np.float64],
+    psi: NDArray[np.float64],
+    tree_constant: float,
+) -> str:
+    """Append coarser and coarser partitions; return why it stopped early, or nothing if it reached the root."""
+    folders = partitions[0]
+    time = 1.0
+    for level in range(_MAX_LEVELS):
+        coordinates = psi * ratios**time
+        points = cdist(coordinates, coordinates)
+        largest = points.max()
+        if largest == 0:
+            return "all points lie at the same place"
+        if level == 0:
+            folders = connected_components(points <= _EQUAL * largest, directed=False)[1].astype(np.int64)
+        m = int(folders.max()) + 1
+        if m == 1:
+            return "all points lie at the same place"
+        distance = _folder_distances(points, folders, m)
+        apart = distance[~np.eye(m, dtype=bool)]
+        if m > 2 and apart.max() - apart.min() <= _EQUAL * apart.max():
+            return f"the remaining {m} folders are all equally far apart"
+        groups = _group(distance, tree_constant)
+        folders = groups[folders]
+        partitions.append(folders)
+        if folders.max() == 0:
+            return ""
+        time *= 2.0
+    return f"{int(folders.max()) + 1} folders were left after {_MAX_LEVELS} levels"
+
+
+def _folder_distances(points: NDArray[np.float64], folders: NDArray[np.int64], m: int) -> NDArray[np.float64]:
+    """Average the distances of points over both folders."""
+    member = np.zeros((m, len(folders)))
+    member[folders, np.arange(len(folders))] = 1.0
+    member /= member.sum(axis=1, keepdims=True)
+    distance = member @ points @ member.T
+    return 0.5 * (distance + distance.T)
+
+
+def _group(distance: NDArray[np.float64], tree_constant: float) -> NDArray[np.int64]:
+    """Group folders greedily, nearest first; return the group of each folder.
+
+    A single folder joins another single one at once; it joins a group of s members only if it is nearer than
+    (median / tree_constant) 2^(1 - s). Once a pair has joined, folders farther than the median stay single.
+    """
+    m = len(distance)
+    far = distance.copy()
+    np.fill_diagonal(far, np.inf)
+    median = float(np.median(far))
+    nearest = np.argsort(far, axis=1, kind="stable")[:, : m - 1]
+    tried = np.zeros(m, dtype=np.int64)
+    group = np.full(m, -1)
+    size: list[int] = []
+    queue = [(float(far[i, nearest[i, 0]]), i) for i in range(m)]
+    heapq.heapify(queue)
+    while queue:
+        gap, i = heapq.heappop(queue)
+        if group[i] >= 0:
+            continue
+        if gap >= median and size:
+            break
+        candidate = nearest[i, tried[i]]
+        if group[candidate] < 0:
+            group[i] = group[candidate] = len(size)
+            size.append(2)
+        elif gap < median / tree_constant * 2.0 ** (1 - size[group[candidate]]):
+            group[i] = group[candidate]
+            size[group[i]] += 1
+        else:
+            tried[i] += 1
+            if tried[i] < m - 1:
+                heapq.heappush(queue, (float(far[i, nearest[i, tried[i]]]), i))
+    single = group < 0
+    group[single] = len(size) + np.arange(single.sum())
+    return group

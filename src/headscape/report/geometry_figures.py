@@ -1,0 +1,167 @@
+"""Pictures of an organization: affinity, tree, diffusion map, a matrix before and after (OA figures 1 and 3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscape.errors import InputError
+from headscape.geometry.organization import Organization
+from headscape.report.style import ACCENT, SEQUENTIAL, label_points, new_figure, note
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def organization_figures(x: Any, organization: Organization, head: int | None = None) -> dict[str, Figure]:
+    """Return all figures of an organization by name, ready to be saved."""
+    array = np.asarray(x)
+    figures: dict[str, Figure] = {}
+    if "head" in organization.axes:
+        head = _typical_head(array) if head is None else head
+        figures |= {
+            "affinity_head": affinity_figure(organization, "head"),
+            "tree_head": tree_figure(organization, "head"),
+            "diffusion_map_head_2d": diffusion_figure(organization, "head", dimensions=2),
+            "diffusion_map_head_3d": diffusion_figure(organization, "head", dimensions=3),
+        }
+    for axis in ("query", "key"):
+        figures[f"affinity_{axis}"] = affinity_figure(organization, axis)
+        figures[f"tree_{axis}"] = tree_figure(organization, axis)
+    figures["matrix_before_after"] = matrix_figure(array, organization, head)
+    return figures
+
+
+def affinity_figure(organization: Organization, axis: str = "head") -> Figure:
+    """Draw the affinity of an axis in tree order (OA figure 3b)."""
+    tree = organization.trees[axis]
+    order = tree.order
+    affinity = organization.affinities[axis][np.ix_(order, order)]
+    figure = new_figure(5.6, 5.0)
+    axes = figure.add_subplot()
+    image = axes.imshow(affinity, cmap=SEQUENTIAL, vmin=0, vmax=1, interpolation="nearest")
+    names = [organization.labels(axis)[p] for p in order]
+    label_points(axes.xaxis, names, rotate=True)
+    label_points(axes.yaxis, names)
+    for cut in _top_cuts(organization, axis):
+        axes.axhline(cut - 0.5, color="white", lw=0.6)
+        axes.axvline(cut - 0.5, color="white", lw=0.6)
+    axes.set_title(f"Affinity of the {_plural(axis)}, in tree order", loc="left", fontsize=10, pad=16)
+    note(axes, "white lines: the first level of the tree")
+    figure.colorbar(image, ax=axes, shrink=0.8, label="affinity")
+    return figure
+
+
+def tree_figure(organization: Organization, axis: str = "head") -> Figure:
+    """Draw the tree of an axis; heads are colored by their layer (OA figure 3c)."""
+    from matplotlib.collections import LineCollection
+
+    tree = organization.trees[axis]
+    folders = tree.folders
+    middle = (folders.start + folders.stop - 1) / 2
+    height = tree.depth - 1 - folders.last_level
+    figure = new_figure(9.0, 4.2)
+    axes = figure.add_subplot()
+    child = np.arange(1, tree.n_folders)
+    parent = folders.parent[1:]
+    ends = [middle[parent], height[parent], middle[child], height[child]]
+    segments = np.stack([np.stack(ends[:2], axis=1), np.stack(ends[2:], axis=1)], axis=1)
+    axes.add_collection(LineCollection(list(segments), colors="#9ca3af", linewidths=0.7))
+    value, meaning = _point_values(organization, axis)
+    shade = np.array([value[tree.folder(i)].mean() for i in range(tree.n_folders)])
+    points = axes.scatter(
+        middle, height, c=shade, s=6 + 60 * np.sqrt(folders.size / tree.n_points), cmap=SEQUENTIAL, zorder=3
+    )
+    figure.colorbar(points, ax=axes, label=meaning, shrink=0.8)
+    label_points(axes.xaxis, [organization.labels(axis)[p] for p in tree.order], rotate=True)
+    axes.set_yticks([])
+    for side in ("left", "right", "top"):
+        axes.spines[side].set_visible(False)
+    axes.set_title(f"Tree of the {_plural(axis)}", loc="left", fontsize=10, pad=16)
+    note(axes, f"{tree.n_points} points, {tree.n_folders} folders, {tree.depth} levels; root at the top")
+    return figure
+
+
+def diffusion_figure(organization: Organization, axis: str = "head", dimensions: int = 2) -> Figure:
+    """Draw the diffusion map of an axis in 2-D or 3-D (OA figure 3a)."""
+    if dimensions not in (2, 3):
+        raise InputError(f"dimensions must be 2 or 3, but is {dimensions}.")
+    coordinates = organization.diffusion_map(axis, n_components=dimensions)
+    value, meaning = _point_values(organization, axis)
+    figure = new_figure(6.2, 5.0)
+    axes: Any = figure.add_subplot(projection="3d" if dimensions == 3 else None)
+    points = axes.scatter(*coordinates.T, c=value, cmap=SEQUENTIAL, s=22, edgecolors="white", linewidths=0.4)
+    figure.colorbar(points, ax=axes, label=meaning, shrink=0.75)
+    axes.set_xlabel("coordinate 1", fontsize=8)
+    axes.set_ylabel("coordinate 2", fontsize=8)
+    axes.tick_params(labelsize=6)
+    if dimensions == 3:
+        axes.set_zlabel("coordinate 3", fontsize=8)
+    else:
+        for point in _outermost(coordinates, count=8):
+            axes.annotate(
+                organization.labels(axis)[point],
+                coordinates[point],
+                xytext=(4, 3),
+                textcoords="offset points",
+                fontsize=6,
+                color=ACCENT,
+            )
+    axes.set_title(f"Diffusion map of the {_plural(axis)}", loc="left", fontsize=10)
+    return figure
+
+
+def matrix_figure(x: Any, organization: Organization, head: int | None = None) -> Figure:
+    """Draw a head (by its place on the head axis) as it came and in organized order (OA figure 1)."""
+    array = np.asarray(x)
+    if array.ndim == 3:
+        head = 0 if head is None else head
+        array = array[:, :, head]
+    order = organization.order
+    organized = array[np.ix_(order["query"], order["key"])]
+    figure = new_figure(9.0, 4.4)
+    # A few extreme entries (a sink) would leave the rest in one color.
+    low, high = np.quantile(array, [0.01, 0.99])
+    span = {"vmin": low, "vmax": high} if high > low else {}
+    image = None
+    for place, (matrix, title) in enumerate([(array, "as it came"), (organized, "organized")]):
+        axes = figure.add_subplot(1, 2, place + 1)
+        image = axes.imshow(matrix, cmap=SEQUENTIAL, aspect="auto", interpolation="nearest", **span)
+        axes.set_title(title, loc="left", fontsize=9)
+        axes.set_xlabel("key", fontsize=8)
+        axes.set_ylabel("query", fontsize=8)
+        axes.tick_params(labelsize=6)
+    assert image is not None
+    figure.colorbar(image, ax=figure.axes, shrink=0.8, label=organization.field)
+    name = "" if head is None else f"Head {organization.labels('head')[head]}: "
+    figure.suptitle(f"{name}queries and keys before and after", x=0.01, ha="left", fontsize=10)
+    return figure
+
+
+def _point_values(organization: Organization, axis: str) -> tuple[NDArray[np.float64], str]:
+    """Return what colors the points of an axis: the layer of heads, the position of tokens."""
+    if axis == "head" and organization.heads:
+        return np.array([layer for layer, _ in organization.heads], dtype=float), "layer"
+    return np.arange(organization.trees[axis].n_points, dtype=float), "position"
+
+
+def _top_cuts(organization: Organization, axis: str) -> NDArray[np.int64]:
+    folders = organization.trees[axis].folders
+    return folders.start[folders.parent == 0][1:]
+
+
+def _typical_head(array: NDArray[Any]) -> int:
+    """Pick the head with the median variance: neither the dullest nor the wildest."""
+    variance = array.var(axis=(0, 1))
+    return int(np.argsort(variance)[len(variance) // 2])
+
+
+def _outermost(coordinates: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    distance = np.linalg.norm(coordinates - np.median(coordinates, axis=0), axis=1)
+    return np.argsort(-distance)[:count]
+
+
+def _plural(axis: str) -> str:
+    return {"query": "queries", "key": "keys", "head": "heads"}.get(axis, axis)

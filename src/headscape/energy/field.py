@@ -114,7 +114,7 @@ def zero_sum_error(field: FloatArray) -> float:
         return 0.0
     # Summed in float64, so that the sum itself adds nothing to what is measured.
     largest = float(np.max(np.abs(np.sum(field, axis=1, dtype=np.float64))))
-    return largest / (field.shape[1] * peak)
+    return float(largest / (field.shape[1] * peak))
 
 
 def _require_positive(p: FloatArray, seen: NDArray[np.bool_]) -> None:

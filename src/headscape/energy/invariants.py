@@ -212,7 +212,8 @@ class HeadJudge:
     def rank_of_products(self, why: str) -> Finding:
         """Test that the rank of s q.k, fully centered, is at most min(d, L - 1)."""
         spectrum = energy_spectrum(self._queries, self._keys, self.record.scale)
-        detail = f"of s q.k alone, {why}"
+        extra = beyond_products(self.record)
+        detail = f"of s q.k alone{f', without {extra}' if extra else ''}: {why}"
         return self._finding(
             "rank bound", float(spectrum.rank), float(spectrum.rank_bound), detail, keep=True
         )

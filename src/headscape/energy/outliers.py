@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 DEFAULT_DISTANCE = 5.0
+SMALLEST_RATIO = 1.5
 
 
 def standing_out(values: ArrayLike, distance: float = DEFAULT_DISTANCE) -> NDArray[np.bool_]:
@@ -11,8 +12,9 @@ def standing_out(values: ArrayLike, distance: float = DEFAULT_DISTANCE) -> NDArr
 
         |log x - median log x| > distance * 1.4826 median |log x - median log x|
 
-    On a log scale because the measures are ratios. A floor of 10 % of the median keeps measures that are all
-    but equal from having outliers by rounding. NaN stands out from nothing.
+    and a ratio to the median above 1.5 either way. On a log scale because the measures are ratios; the smallest
+    ratio keeps a few heads that happen to be alike from making an outlier of the next. NaN stands out from
+    nothing.
 
     Parameters
     ----------
@@ -33,6 +35,6 @@ def standing_out(values: ArrayLike, distance: float = DEFAULT_DISTANCE) -> NDArr
         return out
     logs = np.log(x[good])
     gaps = np.abs(logs - np.median(logs))
-    spread = max(1.4826 * float(np.median(gaps)), np.log(1.1) / distance)
-    out[good] = gaps > distance * spread
+    spread = 1.4826 * float(np.median(gaps))
+    out[good] = gaps > max(distance * spread, np.log(SMALLEST_RATIO))
     return out

@@ -15,7 +15,7 @@ def test_both_sides_are_seen():
     assert np.flatnonzero(standing_out(values)).tolist() == [30, 31]
 
 
-def test_rounding_among_equal_values_is_no_outlier_and_nan_is_none():
-    assert not standing_out([1.0, 1.0, 1.0, 1.0 + 1e-9, np.nan, 1.05]).any()
-    assert standing_out([1.0, 1.0, 1.0, 1.2]).tolist() == [False, False, False, True]
+def test_little_more_than_equal_values_is_no_outlier_and_nan_is_none():
+    assert not standing_out([1.0, 1.0, 1.0, 1.0 + 1e-9, np.nan, 1.4]).any()
+    assert standing_out([1.0, 1.0, 1.0, 1.6]).tolist() == [False, False, False, True]
     assert not standing_out([np.nan]).any()

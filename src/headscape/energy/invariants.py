@@ -235,9 +235,7 @@ class HeadJudge:
         extra = ", ".join(p for p in beyond_products(self.record).split(", ") if p and p != "sinks")
         if extra:
             rank = int((values > self.limits.rank * values[0] + noise).sum())
-            return self._open(
-                "rank bound", f"{extra}: no bound holds; rank {rank} of the whole field, d = {bound}"
-            )
+            return self.rank_of_products(f"the whole field has rank {rank}, and no bound holds for it")
         detail = f"the field of the model's own probabilities has a rank above d = {bound}"
         return self._finding("rank bound", float(values[bound] - noise) / values[0], self.limits.rank, detail)
 

@@ -8,6 +8,7 @@ The names below are the public interface. They are loaded when first used, so ``
 needs no optional part.
 """
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from headscape.tensor.files import save_tensor as save_tensor
     from headscape.tensor.network_tensor import NetworkTensor as NetworkTensor
     from headscape.tensor.synthetic import planted_tensor as planted_tensor
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOME = {
     "HeadscapeError": "errors",

@@ -59,3 +59,26 @@ def add_l1_distances(x: NDArray[np.floating], out: NDArray[np.float64]) -> None:
                 for i in range(rows, min(rows + ROWS, n), 4):
                     for j in range(max(i, columns), min(columns + ROWS, n), 2):
                         _add_block(x, i, j, begin, end, out)
+
+
+# The layout puts the features of a point side by side, so each (folder, point) is one short contiguous write
+# that stays in the first-level cache while the tree is summed over it. Adding every folder to its parent, last
+# to first, has no inner loop of unpredictable length.
+@njit(nogil=True, fastmath=True, cache=True)
+def write_weighted_folder_sums(source, leaf, parent, weight, place, out):  # type: ignore[no-untyped-def]
+    """Write the weighted sums over all inner folders, for one outer folder, into its place of every point's row.
+
+    source (point, inner) holds the sums over the outer folder; out (point, features), zero before, gets the
+    columns from ``place`` on.
+    """
+    points, inner = source.shape
+    folders = len(weight)
+    for p in range(points):
+        row = source[p]
+        target = out[p, place : place + folders]
+        for k in range(inner):
+            target[leaf[k]] = row[k]
+        for folder in range(folders - 1, 0, -1):
+            target[parent[folder]] += target[folder]
+        for folder in range(folders):
+            target[folder] *= weight[folder]

@@ -1,11 +1,11 @@
 """Affinities between the points of an axis: from EMDs, and the initial ones from the slices themselves."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 
 AFFINITY_FLOOR = 1e-8
@@ -33,7 +33,7 @@ def emd_affinity(emd: NDArray[np.float64], eps_scale: float = 1.0) -> NDArray[np
     return np.exp(-emd / (eps_scale * median if median > 0 else 1.0))
 
 
-def cosine_affinity(x: NDArray[Any], axis: int) -> NDArray[np.float64]:
+def cosine_affinity(x: NDArray[Any], axis: int, progress: Progress = no_progress) -> NDArray[np.float64]:
     """Return the cosine similarity between slices, negative values set to 0 (the initial affinity of OA).
 
         G_pj = max(0, <A_p, A_j> / (|A_p| |A_j|))
@@ -41,7 +41,7 @@ def cosine_affinity(x: NDArray[Any], axis: int) -> NDArray[np.float64]:
     A slice of zeros has affinity 1 with itself and with other slices of zeros, 0 with the rest, so that every
     point has a connection and equal slices stay equal.
     """
-    gram = _gram(x, axis)
+    gram = _gram(x, axis, progress)
     norm = np.sqrt(np.diag(gram))
     zero = norm == 0
     safe = np.where(zero, 1.0, norm)
@@ -51,14 +51,16 @@ def cosine_affinity(x: NDArray[Any], axis: int) -> NDArray[np.float64]:
     return cosine
 
 
-def gaussian_affinity(x: NDArray[Any], axis: int, neighbors: int = NEIGHBORS) -> NDArray[np.float64]:
+def gaussian_affinity(
+    x: NDArray[Any], axis: int, progress: Progress = no_progress, neighbors: int = NEIGHBORS
+) -> NDArray[np.float64]:
     """Return a Gaussian affinity whose scale is set by the nearest neighbors.
 
         G_pj = exp(-|A_p - A_j|^2 / sigma^2),  sigma = median over p of the distance to its k-th neighbor
 
     where k = min(neighbors, n - 1). If that median is 0, the smallest positive distance takes its place.
     """
-    gram = _gram(x, axis)
+    gram = _gram(x, axis, progress)
     square = np.diag(gram)
     distance2 = np.maximum(square[:, None] + square[None, :] - 2.0 * gram, 0.0)
     # Below the rounding of the Gram matrix two slices are equal; without this, noise would set the scale.
@@ -77,21 +79,18 @@ def gaussian_affinity(x: NDArray[Any], axis: int, neighbors: int = NEIGHBORS) ->
 INITIAL_AFFINITIES = {"cosine": cosine_affinity, "gaussian": gaussian_affinity}
 
 
-def _gram(x: NDArray[Any], axis: int) -> NDArray[np.float64]:
+def _gram(x: NDArray[Any], axis: int, progress: Progress) -> NDArray[np.float64]:
     """Return the inner products of slices in float64, of x scaled so that squares neither over- nor underflow."""
     largest = max(abs(float(x.max())), abs(float(x.min())))
     exponent = int(np.frexp(largest)[1]) if largest > 0 else 0
     n = x.shape[axis]
     gram = np.zeros((n, n))
-    for block in _feature_blocks(np.moveaxis(x, axis, 0)):
-        rows = np.ldexp(block.astype(np.float64), -exponent)
-        gram += rows @ rows.T
-    return gram
-
-
-def _feature_blocks(slices: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield (n, features) blocks of all slices, so that no full copy of the tensor is made."""
-    per_index = slices[:, :1].size * 8
-    step = max(1, _BLOCK_BYTES // per_index)
+    slices = np.moveaxis(x, axis, 0)
+    # Blocks of features, so that no full copy of the tensor is made.
+    step = max(1, _BLOCK_BYTES // (8 * slices[:, :1].size))
     for start in range(0, slices.shape[1], step):
-        yield slices[:, start : start + step].reshape(len(slices), -1)
+        block = slices[:, start : start + step].reshape(n, -1).astype(np.float64)
+        rows = np.ldexp(block, -exponent)
+        gram += rows @ rows.T
+        progress("initial affinity", min(start + step, slices.shape[1]), slices.shape[1])
+    return gram

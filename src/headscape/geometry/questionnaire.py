@@ -137,7 +137,7 @@ class Questionnaire:
         initial = INITIAL_AFFINITIES[self.init]
         trees: dict[str, PartitionTree] = {}
         for place, axis in enumerate(others):
-            trees[axis], _ = self._grow(initial(array, place), axis, None)
+            trees[axis], _ = self._grow(initial(array, place, self._stage(f"{axis}: ")), axis, None)
         self.initial_trees_ = dict(trees)
         self.history_: dict[str, list[Iteration]] = {axis: [] for axis in axes}
         self.emd_: dict[str, NDArray[np.float64]] = {}
@@ -155,7 +155,7 @@ class Questionnaire:
                     self.beta,
                     max_bytes=self.max_bytes,
                     engine=self.engine,
-                    progress=self._stage(iteration),
+                    progress=self._stage(f"iteration {iteration + 1}/{self.n_iter}: "),
                 )
                 affinity = emd_affinity(emd, self.eps_scale)
                 pairs = markov_eigenpairs(affinity, self.n_eigs)
@@ -163,7 +163,10 @@ class Questionnaire:
                 before = self.emd_.get(axis)
                 self.history_[axis].append(_iteration(trees[axis], emd, before, self.history_[axis]))
                 self.emd_[axis], self.affinities_[axis], self.eigenpairs_[axis] = emd, affinity, pairs
-        self.trees_ = {axis: self._ordered(trees[axis], axis) for axis in axes}
+        self.trees_: dict[str, PartitionTree] = {}
+        for done, axis in enumerate(axes):
+            self.progress("leaf order", done, len(axes))
+            self.trees_[axis] = self._ordered(trees[axis], axis)
         self.warnings_ = [w for axis in axes for w in (*closed[axis], *self._states(axis))]
         for warning in self.warnings_:
             logger.warning("%s", warning)
@@ -203,9 +206,9 @@ class Questionnaire:
         leading = vectors[:, 1] if vectors.shape[1] > 1 else vectors[:, 0]
         return ordered_leaves(tree, self.emd_[axis], leading)
 
-    def _stage(self, iteration: int) -> Progress:
+    def _stage(self, prefix: str) -> Progress:
         def tell(stage: str, done: float, total: float) -> None:
-            self.progress(f"iteration {iteration + 1}/{self.n_iter}: {stage}", done, total)
+            self.progress(prefix + stage, done, total)
 
         return tell if self.progress is not no_progress else no_progress
 
@@ -216,9 +219,11 @@ class Questionnaire:
         if n > 2:
             distances = emd[~np.eye(n, dtype=bool)]
             quarter, median, three = np.quantile(distances, [0.25, 0.5, 0.75])
-            spread = (three - quarter) / median if median > 0 else (np.inf if distances.max() > 0 else 0.0)
+            spread = (three - quarter) / median if median > 0 else np.inf
             gap = values[-1] / values[0] if values[0] > FLAT_EIGENVALUE else 1.0
-            if spread < FLAT_SPREAD and gap > FLAT_GAP:
+            if distances.max() == 0:
+                found.append(GeometryWarning(FLAT_GEOMETRY, "all points are equal: every EMD is zero", axis))
+            elif spread < FLAT_SPREAD and gap > FLAT_GAP:
                 found.append(
                     GeometryWarning(
                         FLAT_GEOMETRY,

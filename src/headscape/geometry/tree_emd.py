@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.folder_averages import folder_sums, require_fit
-from headscape.geometry.l1_kernel import SMALL_WORK, l1_distances
+from headscape.geometry.l1_kernel import ROW_BLOCK, SMALL_WORK, l1_distances
 from headscape.geometry.partition_tree import PartitionTree
 from headscape.tensor.checks import as_float_array, require_finite
 from headscape.tensor.network_tensor import axis_names
@@ -79,7 +79,7 @@ def tree_emd(
     require_finite(array, "x")
     plan = _plan(array, trees, axis, alpha, beta, max_bytes)
     engine = engine or LocalEngine()
-    n = plan.rows.shape[-1]
+    n = plan.rows.shape[1]
     total = np.zeros((n, n))
     stage = f"EMD of {axis}"
     for done, part in enumerate(engine.map(plan.distances, plan.blocks())):
@@ -90,7 +90,7 @@ def tree_emd(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the tasks share: the tensor with its axes as (outer, inner ..., points), and the trees.
+    """What the tasks share: the tensor with its axes as (outer, points, inner ...), and the trees.
 
     ``rows`` holds the slices of the outer axis, ``coarse`` the sums over its folders of several points.
     """
@@ -100,7 +100,7 @@ class _Plan:
     outer: PartitionTree
     outer_weight: NDArray[np.float64]
     inner: tuple[PartitionTree, ...]
-    inner_weight: NDArray[Any]
+    inner_weight: NDArray[np.float64]
     unit: float
     block: int
     small: bool
@@ -109,27 +109,47 @@ class _Plan:
     def n_blocks(self) -> int:
         return -(-self.outer.n_folders // self.block)
 
-    def blocks(self) -> Iterator[slice]:
+    def blocks(self) -> Iterator[range]:
         """Yield the blocks of outer folders; they do not depend on the number of threads."""
         for start in range(0, self.outer.n_folders, self.block):
-            yield slice(start, min(start + self.block, self.outer.n_folders))
+            yield range(start, min(start + self.block, self.outer.n_folders))
 
-    def distances(self, block: slice) -> NDArray[np.float64]:
+    def distances(self, block: range) -> NDArray[np.float64]:
         """Return the part of the EMD that one block of outer folders contributes."""
+        compiled = not self.small and len(self.inner) == 1
+        features = self._compiled_features(block) if compiled else self._features(block)
+        n = self.rows.shape[1]
+        return l1_distances(features, small=self.small)[:n, :n]
+
+    def _sums(self, folder: int) -> NDArray[Any]:
+        """Return the (points, inner ...) sums over one outer folder."""
         folders = self.outer.folders
-        several = folders.size[block] > 1
-        averages = np.empty((len(several), *self.rows.shape[1:]), dtype=self.rows.dtype)
-        if several.any():
-            rank = np.cumsum(folders.size > 1) - 1
-            averages[several] = self.coarse[rank[block][several]]
-        points = self.outer.order[folders.start[block][~several]]
-        averages[~several] = self.rows[points]
+        if folders.size[folder] > 1:
+            return np.asarray(self.coarse[np.count_nonzero(folders.size[:folder] > 1)])
+        return np.asarray(self.rows[self.outer.order[folders.start[folder]]])
+
+    def _features(self, block: range) -> NDArray[Any]:
+        """Return the (points, features) weighted averages over a block of outer and all inner folders."""
+        sums = np.stack([self._sums(folder) for folder in block], axis=1)
         for place, tree in enumerate(self.inner):
-            averages = folder_sums(averages, tree, axis=1 + place)
-        features = averages.reshape(-1, averages.shape[-1])
-        weight = np.multiply.outer(self.outer_weight[block], self.inner_weight).reshape(-1, 1)
-        weighted = np.ascontiguousarray((features * weight.astype(features.dtype)).T)
-        return l1_distances(weighted, small=self.small)
+            sums = folder_sums(sums, tree, axis=2 + place)
+        weight = np.multiply.outer(self.outer_weight[block.start : block.stop], self.inner_weight)
+        return np.asarray(sums * weight.astype(sums.dtype)).reshape(len(sums), -1)
+
+    def _compiled_features(self, block: range) -> NDArray[Any]:
+        """Return the same through the compiled kernel."""
+        from headscape.geometry._l1_numba import write_weighted_folder_sums
+
+        (tree,) = self.inner
+        points = self.rows.shape[1]
+        out = np.zeros((points + -points % ROW_BLOCK, len(block) * tree.n_folders), dtype=self.rows.dtype)
+        for i, folder in enumerate(block):
+            weight = (self.outer_weight[folder] * self.inner_weight).astype(out.dtype)
+            place = i * tree.n_folders
+            write_weighted_folder_sums(
+                self._sums(folder), tree.leaf_folders, tree.folders.parent, weight, place, out
+            )
+        return out
 
 
 def _plan(
@@ -153,12 +173,16 @@ def _plan(
         require_fit(x.shape[names.index(name)], trees[name], f"the axis {name}")
     # Most folders outside: they can be cut into blocks, the others are averaged whole inside a block.
     others.sort(key=lambda name: -trees[name].n_folders)
-    rows = np.ascontiguousarray(x.transpose([names.index(name) for name in [*others, axis]]))
+    rows = np.ascontiguousarray(x.transpose([names.index(name) for name in [others[0], axis, *others[1:]]]))
     rows, unit = _scaled(rows)
     outer, *inner = (trees[name] for name in others)
+    if not inner:
+        # A matrix is a tensor with one more axis of a single point.
+        rows, inner = rows[:, :, None], [PartitionTree.trivial(1)]
     inner_weight = np.ones(())
     for tree in inner:
-        inner_weight = np.multiply.outer(inner_weight, tree.weights(alpha, beta) / tree.folders.size)
+        own = tree.weights(alpha, beta) if tree.n_points > 1 or len(others) > 1 else np.ones(1)
+        inner_weight = np.multiply.outer(inner_weight, own / tree.folders.size)
     n = x.shape[names.index(axis)]
     folder_bytes = max(1, inner_weight.size * n * rows.itemsize)
     wanted = min(max_bytes // 8, _MAX_BLOCK_BYTES) // folder_bytes

@@ -61,12 +61,12 @@ class Observer(Protocol):
         ...
 
 
-_watched: "WeakIdKeyDictionary" = WeakIdKeyDictionary()  # module -> list of (name, observer)
-_causal_masks: "WeakIdKeyDictionary" = WeakIdKeyDictionary()  # mask -> whether it is plain causal
+_watched: Any = WeakIdKeyDictionary()  # module -> list of (name, observer)
+_causal_masks: Any = WeakIdKeyDictionary()  # mask -> whether it is plain causal
 
 
 @contextmanager
-def observed(model: torch.nn.Module, observer: Observer) -> Iterator[None]:
+def observed(model: Any, observer: Observer) -> Iterator[None]:
     """Show every attention call of a model to an observer, and leave the model as it was afterwards.
 
     The attention implementation of the model and of all its parts is put back also after an exception. Blocks
@@ -157,7 +157,9 @@ def _configs(model: torch.nn.Module) -> list[Any]:
         if id(config) in found or not hasattr(config, "_attn_implementation_internal"):
             continue
         found[id(config)] = config
-        waiting += [getattr(config, name) for name in getattr(config, "sub_configs", {}) if hasattr(config, name)]
+        waiting += [
+            getattr(config, name) for name in getattr(config, "sub_configs", {}) if hasattr(config, name)
+        ]
     return list(found.values())
 
 

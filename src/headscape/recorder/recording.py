@@ -12,7 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from headscape.errors import InputError, ModelError
-from headscape.recorder.attention import MASKED_BELOW, WORKING_FAMILIES, AttentionCall, is_plain_causal, observed
+from headscape.recorder.attention import (
+    MASKED_BELOW,
+    WORKING_FAMILIES,
+    AttentionCall,
+    is_plain_causal,
+    observed,
+)
 from headscape.recorder.stacks import LayerNumbers, stack_names
 from headscape.tensor.attention_record import (
     AttentionRecord,
@@ -70,7 +76,7 @@ class Recording:
             self._rows[row].append((group, self._record(call, row, layer, group[1], probs)))
 
     def gate(self, call: AttentionCall) -> None:
-        """Recording leaves the model's output alone."""
+        """Leave the model's output alone."""
 
     def records(self) -> list[list[AttentionRecord]]:
         """Return the records of each row, stacks named, or raise if there is nothing."""

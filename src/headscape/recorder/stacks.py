@@ -79,7 +79,8 @@ def stack_names(groups: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]
         return {groups[0]: groups[0][1]}
     wish = {group: _telling_word(*group) for group in groups}
     return {
-        group: word if list(wish.values()).count(word) == 1 else ":".join(group) for group, word in wish.items()
+        group: word if list(wish.values()).count(word) == 1 else ":".join(group)
+        for group, word in wish.items()
     }
 
 

@@ -149,7 +149,7 @@ def _point_values(organization: Organization, axis: str) -> tuple[NDArray[np.flo
 
 def _top_cuts(organization: Organization, axis: str) -> NDArray[np.int64]:
     folders = organization.trees[axis].folders
-    return folders.start[folders.parent == 0][1:]
+    return np.asarray(folders.start[folders.parent == 0][1:])
 
 
 def _typical_head(array: NDArray[Any]) -> int:

@@ -7,6 +7,7 @@ demand. A capture lives in memory or in a store, where each window is a part of 
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Self
 
 import numpy as np
@@ -258,11 +259,9 @@ class Capture:
         Time O(H L^2 d); memory 4 H L^2 bytes for the result and one head beside it. Heads that are not asked
         for are not read.
         """
-        source = self._window(window)
         pairs = self._pairs(layers, heads)
         data: Float32Array | None = None
-        for index, (layer, head) in enumerate(pairs):
-            values = field_of_head(source.head(self.stack, layer, head), 0, field)
+        for index, (layer, values) in enumerate(self._fields(window, pairs, field)):
             if data is None:
                 # The head axis is the slowest in memory: each head is written, and later read, in one run.
                 data = np.empty((len(pairs), *values.shape), dtype=np.float32)
@@ -310,6 +309,21 @@ class Capture:
         if not 0 <= window < self.n_windows:
             raise InputError(f"window must be from 0 to {self.n_windows - 1}, but is {window!r}.")
         return self._windows[window]
+
+    def _fields(
+        self, window: int, pairs: Sequence[tuple[int, int]], field: str
+    ) -> Iterator[tuple[int, Float32Array]]:
+        """Yield layer and field of each head; whole layers are read at once, single heads one by one."""
+        source = self._window(window)
+        sizes = {info.layer: info.n_heads for info in self._layers if info.stack == self.stack}
+        for layer, of_layer in groupby(pairs, key=lambda pair: pair[0]):
+            heads = [head for _, head in of_layer]
+            if len(heads) == sizes[layer]:
+                record = source.record(self.stack, layer)
+                yield from ((layer, field_of_head(record, head, field)) for head in heads)
+            else:
+                for head in heads:
+                    yield layer, field_of_head(source.head(self.stack, layer, head), 0, field)
 
     def _pairs(
         self, layers: Iterable[int] | None, heads: Iterable[tuple[int, int]] | None

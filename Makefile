@@ -29,7 +29,7 @@ layers: $(VENV)/.dev ## check that rooms import only from rooms below (import-li
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.docs ## build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.dev ## run the benchmarks and print one table
 	$(BIN)/python -m benchmarks

@@ -187,7 +187,9 @@ def _shift_logits(call: AttentionCall, seed: int) -> AttentionCall:
     """Add a constant to the logits of each row, through one more coordinate of queries and keys."""
     generator = torch.Generator().manual_seed(seed)
     shape = (*call.queries.shape[:3], 1)
-    constants = (10 * torch.rand(shape, generator=generator) - 5).to(call.queries)
+    # Large enough for an implementation that overflows or clamps; in half precision that would cost the digits.
+    reach = 16 if torch.finfo(call.queries.dtype).eps < 1e-6 else 4
+    constants = (reach * (2 * torch.rand(shape, generator=generator) - 1)).to(call.queries)
     ones = torch.full((*call.keys.shape[:3], 1), 1 / call.scale).to(call.keys)
     return AttentionCall(
         call.name,

@@ -1,9 +1,7 @@
 """``hs.check``: a linter for attention implementations, made of the invariants of softmax attention (IS)."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,15 +17,15 @@ from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.capture import Capture
 from headscape.tensor.network_tensor import NetworkTensor
 
-if TYPE_CHECKING:
-    import torch
-
 
 def check(
-    model: torch.nn.Module | Capture | NetworkTensor,
-    inputs: Mapping[str, Any] | None = None,
+    model: Any,
+    inputs: Any = None,
     *,
-    against: torch.nn.Module | None = None,
+    against: Any = None,
+    tokenizer: Any = None,
+    length: int | None = None,
+    windows: int = 2,
     causal: bool | None = None,
     tolerance: float | None = None,
     seed: int = 0,
@@ -44,13 +42,19 @@ def check(
     Parameters
     ----------
     model
-        A transformers model (checked as it is configured, whatever its attention implementation), a capture
-        (queries, keys, and probabilities if it holds them), or a network tensor of energies or probabilities.
+        A transformers model (checked as it is configured, whatever its attention implementation) or its name as
+        for :func:`headscape.capture`; a capture (queries, keys, and probabilities if it holds them); or a
+        network tensor of energies or probabilities.
     inputs
-        Arguments of the model's forward, without padding; by default two windows of random tokens or pixels.
+        Text, token ids, images, ... as for :func:`headscape.capture`, without padding; by default random tokens
+        or pixels.
     against
-        A reference model: another dtype or implementation, the one before conversion or quantization. The
-        relative difference of keys, logits and probabilities of every head is then tested too.
+        A reference model or its name: another dtype or implementation, the one before conversion or
+        quantization. The relative difference of keys, logits and probabilities of every head is then tested.
+    tokenizer
+        For text; models that are loaded by name bring theirs.
+    length, windows
+        Tokens per window, by default enough to make every test say something; number of windows.
     causal
         Whether queries must not see later keys; by default what the model says of itself, or, for a capture,
         what most of its layers do.
@@ -91,14 +95,16 @@ def check(
                 "against compares two models: give a model, or compare the captures' energy tables."
             )
         return _check_capture(model, causal) if isinstance(model, Capture) else _check_tensor(model, causal)
-    from headscape.study.model_check import check_model
+    from headscape.study.model_check import check_model, read_windows, with_tokenizer
 
+    loaded = with_tokenizer(model, tokenizer)
+    reference = None if against is None else with_tokenizer(against, None).model
+    arguments = read_windows(loaded, inputs, length=length, windows=windows, seed=seed)
     findings, records, differences = check_model(
-        model, inputs, against, causal=causal, tolerance=tolerance, seed=seed, progress=progress
+        loaded.model, arguments, reference, causal=causal, tolerance=tolerance, seed=seed, progress=progress
     )
-    subject = str(getattr(getattr(model, "config", None), "name_or_path", "") or type(model).__name__)
     outliers = {} if against is not None else incoherence_outliers(records)
-    return CheckReport(subject, worst_findings(findings), outliers, differences)
+    return CheckReport(loaded.name, worst_findings(findings), outliers, differences)
 
 
 def incoherence_outliers(rows: Iterable[Sequence[AttentionRecord]]) -> dict[tuple[int, int], float]:
@@ -130,8 +136,9 @@ def _check_capture(capture: Capture, causal: bool | None) -> CheckReport:
                 yield from judge_record(record, causal=expected)
 
     rows = (list(capture.records(window)) for window in range(capture.n_windows))
-    name = str(capture.provenance.get("model", "capture"))
-    return CheckReport(name, worst_findings(findings()), incoherence_outliers(rows))
+    source = capture.provenance.get("model", {})
+    name = source.get("name", "capture") if isinstance(source, dict) else str(source)
+    return CheckReport(str(name), worst_findings(findings()), incoherence_outliers(rows))
 
 
 def _check_tensor(tensor: NetworkTensor, causal: bool | None) -> CheckReport:

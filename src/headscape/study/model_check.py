@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from headscape.energy.invariants import Finding, Status, Tolerances, judge_record
 from headscape.engine import Progress, no_progress
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
+    from headscape.recorder.models import LoadedModel
     from headscape.recorder.own_attention import OwnAttention
 
 POSITION_SHIFT = 64
@@ -28,7 +28,7 @@ Rows = list[list[AttentionRecord]]
 
 def check_model(
     model: torch.nn.Module,
-    inputs: Mapping[str, Any] | None,
+    windows: Sequence[Mapping[str, Any]],
     against: torch.nn.Module | None,
     *,
     causal: bool | None,
@@ -36,33 +36,73 @@ def check_model(
     seed: int,
     progress: Progress = no_progress,
 ) -> tuple[list[Finding], Rows, pd.DataFrame | None]:
-    """Return the findings of all tests on a model, its records, and its differences to a reference."""
+    """Return the findings of all tests on a model, its records, and its differences to a reference.
+
+    Parameters
+    ----------
+    model
+        The model to check.
+    windows
+        The arguments of its forward for each window (a batch of one).
+    against, causal, tolerance, seed, progress
+        As for :func:`headscape.study.check.check`.
+    """
     from headscape.recorder.own_attention import own_attention
-    from headscape.recorder.probe import on_device, probe_inputs
     from headscape.recorder.recording import record_batch
 
-    arguments = _forward_arguments(model, inputs) if inputs is not None else probe_inputs(model, seed=seed)
     limits = Tolerances.of_eps(_eps(model))
-    progress("own attention", 0, 4)
-    rows = own_attention(model, arguments, seed=seed)
-    for own in (own for row in rows for own in row):
-        own.record.require_finite()
-    progress("invariants", 1, 4)
-    findings = [f for row in rows for own in row for f in _judge_own(own, causal, limits)]
-    records = [[own.record for own in row] for row in rows]
-    progress("whole output", 2, 4)
-    findings += _whole_output(model, arguments, records[0], limits, findings)
-    progress("positions", 3, 4)
-    findings += _position_shift(model, arguments, records, limits)
-    differences = None
-    if against is not None:
-        progress("reference", 3, 4)
-        reference = record_batch(against, on_device(arguments, next(against.parameters()).device))
-        differences = head_differences(records, reference)
-        limit = tolerance or Tolerances.of_eps(max(_eps(model), _eps(against))).relative
-        findings += judge_differences(differences, limit)
-    progress("done", 4, 4)
-    return findings, records, differences
+    findings: list[Finding] = []
+    records: Rows = []
+    references: Rows = []
+    for number, window in enumerate(windows):
+        progress("checking", number, len(windows))
+        arguments = _unpadded(window, model)
+        modules = own_attention(model, arguments, seed=seed)[0]
+        for own in modules:
+            own.record.require_finite()
+        records.append([own.record.replace(probs=None) for own in modules])
+        found = [f for own in modules for f in _judge_own(own, causal, limits)]
+        found += _whole_output(model, arguments, records[-1], limits, found)
+        findings += found + _position_shift(model, arguments, records[-1], limits)
+        if against is not None:
+            references += record_batch(against, _unpadded(window, against))
+    progress("checking", len(windows), len(windows))
+    if against is None:
+        return findings, records, None
+    differences = head_differences(records, references)
+    limit = tolerance or Tolerances.of_eps(max(_eps(model), _eps(against))).relative
+    return findings + judge_differences(differences, limit), records, differences
+
+
+def with_tokenizer(model: Any, tokenizer: Any) -> LoadedModel:
+    """Return a model, loaded if a name was given, with the tokenizer that reads its text."""
+    from headscape.recorder.models import LoadedModel, load_model
+
+    if isinstance(model, str | os.PathLike):
+        model = load_model(model)
+    if isinstance(model, LoadedModel):
+        return LoadedModel(model.model, tokenizer or model.tokenizer, model.name, model.revision)
+    if not hasattr(model, "named_modules"):
+        raise InputError(
+            "check takes a transformers model or its name, a capture, or a network tensor, but got "
+            f"{type(model).__name__}."
+        )
+    name = getattr(getattr(model, "config", None), "name_or_path", "") or type(model).__name__
+    return LoadedModel(model, tokenizer, str(name))
+
+
+def read_windows(
+    loaded: LoadedModel, inputs: Any, *, length: int | None, windows: int, seed: int
+) -> list[Mapping[str, Any]]:
+    """Return the arguments of the forward pass for each window: of the inputs, or of a probe."""
+    from headscape.recorder.inputs import InputReader
+    from headscape.recorder.probe import default_length, probe_windows
+
+    if inputs is None:
+        return list(probe_windows(loaded.model, length=length, windows=windows, seed=seed))
+    wanted = length or default_length(loaded.model.config)
+    found = InputReader(loaded.model, loaded.tokenizer, wanted).read(inputs)
+    return [window.arguments for window in found[:windows]]
 
 
 def _judge_own(own: OwnAttention, causal: bool | None, limits: Tolerances) -> Iterator[Finding]:
@@ -134,7 +174,10 @@ def _whole_output(
 
 
 def _position_shift(
-    model: torch.nn.Module, inputs: Mapping[str, Any], rows: Rows, limits: Tolerances
+    model: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    records: Sequence[AttentionRecord],
+    limits: Tolerances,
 ) -> list[Finding]:
     """Move all positions of a rotary model and compare the logits, up to the first layer that differs."""
     import torch
@@ -144,19 +187,17 @@ def _position_shift(
     test = "position shift"
     why = _no_positions(model, inputs)
     if why:
-        return [Finding(test, r.layer, None, Status.not_judged, detail=why, stack=r.stack) for r in rows[0]]
+        return [Finding(test, r.layer, None, Status.not_judged, detail=why, stack=r.stack) for r in records]
     shape = inputs["input_ids"].shape
     positions = torch.arange(shape[1], device=inputs["input_ids"].device).expand(shape)
-    plain = record_batch(model, {**inputs, "position_ids": positions})
-    moved = record_batch(model, {**inputs, "position_ids": positions + POSITION_SHIFT})
+    moved = record_batch(model, {**inputs, "position_ids": positions + POSITION_SHIFT})[0]
     found: list[Finding] = []
-    for before, after in zip(plain, moved, strict=True):
-        for record, other in zip(before, after, strict=True):
-            part = [_moved_head(record, other, head, limits) for head in range(record.n_heads)]
-            found += part
-            if any(f.status == Status.failed for f in part):
-                # Every later layer gets another input.
-                break
+    for record, other in zip(records, moved, strict=True):
+        part = [_moved_head(record, other, head, limits) for head in range(record.n_heads)]
+        found += part
+        if any(f.status == Status.failed for f in part):
+            # Every later layer gets another input.
+            break
     return found
 
 
@@ -180,26 +221,18 @@ def _no_positions(model: torch.nn.Module, inputs: Mapping[str, Any]) -> str:
     return ""
 
 
-def _forward_arguments(model: torch.nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return inputs on the model's device, or raise if they are padded."""
-    import torch
-
-    from headscape.recorder.probe import on_device
-
-    if not isinstance(inputs, Mapping):
-        raise InputError(
-            "inputs must be the arguments of the model's forward, such as {'input_ids': ids}, but are a "
-            f"{type(inputs).__name__}."
-        )
-    tensors = {
-        name: torch.as_tensor(x) if isinstance(x, np.ndarray | list) else x for name, x in inputs.items()
-    }
-    mask = tensors.get("attention_mask")
+def _unpadded(window: Mapping[str, Any], model: torch.nn.Module) -> dict[str, Any]:
+    """Return the arguments of a window for a model, in its dtype and on its device, or raise if they are padded."""
+    mask = window.get("attention_mask")
     if mask is not None and not bool(mask.all()):
         raise InputError(
             "inputs must not be padded: the tests look at whole windows. Give windows of one length."
         )
-    return on_device(tensors, next(model.parameters()).device)
+    weight = next(model.parameters())
+    return {
+        name: x.to(device=weight.device, dtype=weight.dtype if x.is_floating_point() else None)
+        for name, x in window.items()
+    }
 
 
 def _eps(model: torch.nn.Module) -> float:

@@ -348,7 +348,9 @@ def test_the_report_is_plain_json():
 
 
 def test_bad_inputs_are_refused():
-    with pytest.raises(InputError, match="must be the arguments of the model's forward"):
+    with pytest.raises(InputError, match="check takes a transformers model"):
+        check(np.ones((3, 3)))
+    with pytest.raises(InputError, match="3 tokens, but one window needs 64"):
         check(llama(), [1, 2, 3])
     padded = {
         "input_ids": torch.ones(1, 8, dtype=torch.long),

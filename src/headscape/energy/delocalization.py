@@ -6,9 +6,9 @@ import numpy as np
 
 from headscape.energy.query_key import (
     DoubleArray,
+    KeyFactors,
     as_double,
-    centered_keys,
-    range_basis,
+    key_factors,
     require_query_key,
     triangular_factor,
 )
@@ -85,16 +85,19 @@ def delocalization(queries: object, keys: object) -> Delocalization:
     ([0.5, 0.5, 0.0, 0.0], 0.5, 2.0)
     """
     query, key = require_query_key(queries, keys)
-    centered = as_double(centered_keys(as_double(key)))
+    factor, shared = triangular_factor(query), key_factors(key)
+    return delocalization_of(factor, shared, float(np.linalg.norm(factor @ shared.factor.T, 2)))
+
+
+def delocalization_of(query_factor: DoubleArray, keys: KeyFactors, largest: float) -> Delocalization:
+    """Return the shares from R_Q, the factors of the keys, and the largest singular value of R_Q R_K^T."""
     # R_Q keeps all inner products of queries, so these short rows are as long as the columns of E.
-    columns = centered @ triangular_factor(query).T
-    squares = (columns**2).sum(axis=1)
+    squares = ((keys.centered @ query_factor.T) ** 2).sum(axis=1)
     total = squares.sum()
     if total == 0:
         return Delocalization(np.full(len(squares), np.nan))
-    largest = np.linalg.svd(triangular_factor(columns), compute_uv=False)[0] ** 2
-    leverage = (range_basis(centered) ** 2).sum(axis=1).max()
-    return Delocalization(squares / total, bound=float(len(squares) * leverage * largest / total))
+    stable_rank = total / largest**2
+    return Delocalization(squares / total, bound=float(len(squares) * keys.leverage.max() / stable_rank))
 
 
 def field_delocalization(field: object) -> Delocalization:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headscape.energy.query_key import DoubleArray, as_double, centered_keys, range_basis, require_keys
+from headscape.energy.query_key import DoubleArray, as_double, centered_keys, leverage_scores, require_keys
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def incoherence_of(key: DoubleArray) -> KeyIncoherence:
     """Return the key incoherence of checked keys; what is undefined is noted in the result only."""
     norms = np.linalg.norm(key, axis=1)
     centered = np.linalg.norm(centered_keys(key), axis=1)
-    basis = range_basis(key)
+    leverage, _ = leverage_scores(key)
     undefined: dict[str, str] = {}
     if norms.max() == 0:
         for name in ("raw", "norm", "leverage"):
@@ -99,7 +99,7 @@ def incoherence_of(key: DoubleArray) -> KeyIncoherence:
         without_first=_unevenness(norms[1:] ** 2),
         norm=_unevenness(norms),
         norm_centered=_unevenness(centered),
-        leverage=_unevenness((basis**2).sum(axis=1)),
+        leverage=_unevenness(leverage),
         undefined=undefined,
     )
 

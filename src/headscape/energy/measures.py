@@ -5,12 +5,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from headscape.energy.delocalization import delocalization, field_delocalization
+from headscape.energy.delocalization import delocalization_of, field_delocalization
 from headscape.energy.field import energy_field, zero_sum_error
 from headscape.energy.incoherence import KeyIncoherence, incoherence_of
-from headscape.energy.query_key import as_double, require_keys
+from headscape.energy.query_key import KeyFactors, as_double, key_factors, require_keys, triangular_factor
 from headscape.energy.signatures import spectral_signatures
-from headscape.energy.spectrum import energy_spectrum
+from headscape.energy.spectrum import spectrum_of
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.fields import probs
 
@@ -76,14 +76,17 @@ def module_measures(
     keys: dict[tuple[int, int], Measures] = {}
     measured: dict[tuple[int, int], Measures] = {}
     notes: dict[tuple[int, int], str] = {}
+    shared: dict[tuple[int, int], KeyFactors] = {}
     for head in heads:
         kv_head = record.kv_head(head)
         for n in lengths:
             if (n, kv_head) not in keys:
-                found = incoherence_of(as_double(require_keys(record.keys[kv_head][:n])))
+                prefix = require_keys(record.keys[kv_head][:n])
+                found = incoherence_of(as_double(prefix))
                 keys[n, kv_head] = _key_measures(found)
                 notes[n, kv_head] = "; ".join(sorted(set(found.undefined.values())))
-            measured[n, head] = _field_measures(record, head, n)
+                shared[n, kv_head] = key_factors(prefix)
+            measured[n, head] = _field_measures(record, head, n, shared[n, kv_head])
             if signatures:
                 measured[n, head].update(_signature_measures(record, head, n))
     n_queries = record.queries.shape[1]
@@ -115,10 +118,12 @@ def _key_measures(found: KeyIncoherence) -> Measures:
     return dict(zip(KEY_MEASURES, values, strict=True))
 
 
-def _field_measures(record: AttentionRecord, head: int, n: int) -> Measures:
-    queries, keys = record.queries[head][:n], record.keys[record.kv_head(head)][:n]
-    spectrum = energy_spectrum(queries, keys, record.scale)
-    spread = delocalization(queries, keys)
+def _field_measures(record: AttentionRecord, head: int, n: int, keys: KeyFactors) -> Measures:
+    queries = record.queries[head][:n]
+    factor = triangular_factor(queries)
+    bound, eps = min(record.head_dim, len(queries), n - 1), float(np.finfo(queries.dtype).eps)
+    spectrum = spectrum_of(factor, keys.factor, record.scale, bound, eps)
+    spread = delocalization_of(factor, keys, float(spectrum.singular_values[0]) / abs(record.scale))
     measures = {name: float(getattr(spectrum, name)) for name in FIELD_MEASURES[:7]}
     measures["participation"] = spread.participation
     measures["peak"] = spread.peak

@@ -138,13 +138,17 @@ def energy_spectrum(queries: object, keys: object, scale: float) -> Spectrum:
     (array([54.9, 53.5, 45.5, 43.8]), 4)
     """
     query, key = require_query_key(queries, keys)
-    small = scale * triangular_factor(query) @ triangular_factor(centered_keys(as_double(key))).T
-    return Spectrum(
-        _singular_values(small),
-        rank_bound=min(key.shape[1], query.shape[0], key.shape[0] - 1),
-        subject="energy field, full centering",
-        eps=float(np.finfo(key.dtype).eps),
-    )
+    key_factor = triangular_factor(centered_keys(as_double(key)))
+    bound = min(key.shape[1], query.shape[0], key.shape[0] - 1)
+    return spectrum_of(triangular_factor(query), key_factor, scale, bound, float(np.finfo(key.dtype).eps))
+
+
+def spectrum_of(
+    query_factor: DoubleArray, key_factor: DoubleArray, scale: float, rank_bound: int, eps: float
+) -> Spectrum:
+    """Return the spectrum of the energy field from R_Q and R_K."""
+    values = _singular_values(scale * query_factor @ key_factor.T)
+    return Spectrum(values, rank_bound, "energy field, full centering", eps)
 
 
 def interaction_spectrum(query_weight: object, key_weight: object) -> Spectrum:

@@ -36,7 +36,9 @@ def _benchmark(data: dict[str, Any]) -> str:
         if "ratio" in row
     ]
     measures = [
-        [row["name"], f"{row['value']:.3g} {row['unit']}", row["note"]] for row in data["rows"] if "value" in row
+        [row["name"], f"{row['value']:.3g} {row['unit']}", row["note"]]
+        for row in data["rows"]
+        if "value" in row
     ]
     machine = data["machine"]
     text = f"Measured on {machine['processor']}, {machine['cores']} cores, Python {machine['python']}.\n\n"
@@ -65,8 +67,12 @@ def _commands() -> str:
         rows = []
         for parameter in command.params:
             is_option = parameter.param_type_name == "option"
-            names = ", ".join(f"`{o}`" for o in parameter.opts) if is_option else f"`{parameter.name.upper()}`"
-            default = "" if parameter.default in (None, False) or callable(parameter.default) else parameter.default
+            names = (
+                ", ".join(f"`{o}`" for o in parameter.opts) if is_option else f"`{parameter.name.upper()}`"
+            )
+            default = (
+                "" if parameter.default in (None, False) or callable(parameter.default) else parameter.default
+            )
             help_text = (getattr(parameter, "help", "") or "").replace("[", "\\[")
             rows.append([names, help_text, default])
         parts.append(_table(["", "what", "default"], rows) + "\n")

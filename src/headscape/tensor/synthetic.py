@@ -40,7 +40,7 @@ def planted_tensor(
     x = np.empty((queries, keys, n_heads), dtype=np.float32)
     for index in range(n_heads):
         g, h = group[index], hidden["head"][index]
-        q = (g % 3 + 1) * hidden["query"] + 0.3 * h
+        q = (g % 3 + 1) * hidden["query"] + 0.15 * h
         k = (g // 3 + 1) * hidden["key"] + 0.2 * g
         x[:, :, index] = np.sin(np.pi * np.add.outer(q, k)) + np.cos(2 * np.pi * np.subtract.outer(q, k))
     x += noise * rng.standard_normal(x.shape, dtype=np.float32)

@@ -59,15 +59,19 @@ def flexible_tree(
     pairs = eigenpairs or markov_eigenpairs(affinity, n_eigs)
     partitions = [np.arange(n)]
     values = pairs.values[1:]
-    closed = (
-        "" if n < 3 or values.max(initial=0.0) > FLAT_EIGENVALUE else "the affinity shows no geometry at all"
-    )
+    closed = "the affinity shows no geometry at all" if n > 2 and _is_flat(affinity, values) else ""
     if n > 2 and not closed:
         closed = _grow(partitions, values / values.max(), pairs.vectors[:, 1:], tree_constant)
     if n > 1 and partitions[-1].max() > 0:
         partitions.append(np.zeros(n, dtype=np.int64))
     tree = PartitionTree(np.stack(partitions[::-1]))
     return tree, [GeometryWarning(TREE_CLOSED, closed)] if closed else []
+
+
+def _is_flat(affinity: NDArray[np.float64], values: NDArray[np.float64]) -> bool:
+    """Tell whether all points are equal or equally far apart: then every choice of eigenvectors is arbitrary."""
+    apart = affinity[~np.eye(len(affinity), dtype=bool)]
+    return bool(values.max() <= FLAT_EIGENVALUE or apart.max() - apart.min() <= _EQUAL * apart.max())
 
 
 def _grow(

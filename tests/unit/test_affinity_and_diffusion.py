@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+
+import headscape as hs
+from headscape.geometry.affinity import cosine_affinity, emd_affinity, gaussian_affinity
+from headscape.geometry.diffusion import fix_signs, markov_eigenpairs
+
+
+def test_median_counts_the_diagonal():
+    emd = np.array([[0.0, 1.0, 4.0], [1.0, 0.0, 2.0], [4.0, 2.0, 0.0]])
+    np.testing.assert_allclose(emd_affinity(emd, 2.0), np.exp(-emd / 2.0))
+    np.testing.assert_array_equal(emd_affinity(np.zeros((2, 2))), np.ones((2, 2)))
+
+
+def test_cosine_of_zero_slices_and_opposite_slices():
+    x = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [3.0, 3.0]])
+    found = cosine_affinity(x, 0)
+    assert found[0, 1] == 0.0
+    assert found[2, 3] == found[2, 2] == 1.0
+    assert found[0, 2] == 0.0
+    assert found[0, 4] == pytest.approx(np.sqrt(0.5))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+@pytest.mark.parametrize("affinity", [cosine_affinity, gaussian_affinity])
+def test_initial_affinities_do_not_depend_on_the_scale(affinity, scale):
+    x = np.random.default_rng(0).standard_normal((7, 5, 3))
+    np.testing.assert_allclose(affinity(x * scale, 1), affinity(x, 1), rtol=1e-9)
+
+
+def test_gaussian_scale_is_the_median_distance_to_the_neighbor():
+    x = np.array([[0.0], [1.0], [3.0]])
+    # Distances to the second neighbor: 3, 2, 3.
+    np.testing.assert_allclose(gaussian_affinity(x, 0, neighbors=2)[0], np.exp(-np.array([0, 1, 9]) / 9))
+    np.testing.assert_array_equal(gaussian_affinity(np.ones((4, 3)), 0), np.ones((4, 4)))
+
+
+def test_initial_affinity_in_blocks_equals_one_product(monkeypatch):
+    x = np.random.default_rng(1).standard_normal((6, 50, 4))
+    whole = cosine_affinity(x, 0)
+    monkeypatch.setattr("headscape.geometry.affinity._BLOCK_BYTES", 1)
+    np.testing.assert_allclose(cosine_affinity(x, 0), whole, rtol=1e-12)
+
+
+def test_disconnected_affinity_has_finite_eigenvectors():
+    affinity = np.eye(8) * 0.5 + 0.5
+    affinity[0, 1:] = affinity[1:, 0] = 1e-40
+    pairs = markov_eigenpairs(affinity)
+    assert np.isfinite(pairs.vectors).all()
+    assert pairs.values[1] == pytest.approx(1.0)
+    # The pair that belongs to the second piece tells the lone point from the others.
+    assert abs(pairs.vectors[0, 1]) > abs(pairs.vectors[1:, 1]).max()
+
+
+def test_large_affinities_go_through_the_iterative_solver(monkeypatch):
+    points = np.random.default_rng(2).random((150, 2))
+    affinity = np.exp(-np.linalg.norm(points[:, None] - points[None], axis=2))
+    dense = markov_eigenpairs(affinity, 8)
+    monkeypatch.setattr("headscape.geometry.diffusion._DENSE_LIMIT", 100)
+    sparse = markov_eigenpairs(affinity, 8)
+    np.testing.assert_allclose(sparse.values, dense.values, atol=1e-9)
+    np.testing.assert_allclose(sparse.vectors, dense.vectors, atol=1e-5)
+
+
+def test_signs_without_skewness():
+    np.testing.assert_array_equal(fix_signs(np.array([[-1.0, 0.0], [1.0, 0.0]])), [[1, 0], [-1, 0]])
+
+
+def test_diffusion_map_of_a_line_follows_it():
+    points = np.linspace(0, 1, 9)
+    affinity = np.exp(-((points[:, None] - points[None]) ** 2) / 0.1)
+    first = hs.diffusion_map(affinity, 1)[:, 0]
+    assert (np.diff(first) > 0).all() or (np.diff(first) < 0).all()
+    later = hs.diffusion_map(affinity, 1, t=3)[:, 0]
+    assert np.abs(later).max() < np.abs(first).max()
+
+
+def test_diffusion_map_of_few_points_is_padded_with_zeros():
+    assert (hs.diffusion_map(np.ones((2, 2)), 3)[:, 1:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("affinity", "options", "words"),
+    [
+        (np.ones((2, 3)), {}, "square"),
+        (-np.ones((2, 2)), {}, "nonnegative"),
+        (np.zeros((2, 2)), {}, "row of the affinity is zero"),
+        (np.ones((2, 2)), {"n_components": 0}, "n_components must be positive"),
+        (np.full((2, 2), np.nan), {}, "nonnegative"),
+    ],
+)
+def test_bad_affinities(affinity, options, words):
+    with pytest.raises(hs.HeadscapeError, match=words):
+        hs.diffusion_map(affinity, **options)

@@ -250,7 +250,8 @@ def _explicit(
         if sinks is not None:
             column = sinks[heads].to(scores).reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
             scores = torch.cat([scores, column], dim=-1)
-        weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)[..., : key.shape[2]]
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        weights = torch.softmax(scores, dim=-1, dtype=wide).to(query.dtype)[..., : key.shape[2]]
         weights = torch.nn.functional.dropout(weights, dropout)
         outputs.append(weights @ value[:, kv_head, None])
     return torch.cat(outputs, dim=1).transpose(1, 2).contiguous()

@@ -39,13 +39,14 @@ def image_windows(images: Sequence[Any], model: Any, processor: Any = None) -> I
                 continue
             pictures = [_from_array(one, channels) for one in (array if array.ndim == 4 else array[None])]
         else:
-            pictures = [_from_file(item, channels) if isinstance(item, (str, os.PathLike)) else item]
+            pictures = [_from_file(item, channels) if isinstance(item, (str, os.PathLike)) else _picture(item)]
         for picture in pictures:
             yield _pixels(picture.convert(_MODES[channels]), (width, height), processor)
 
 
 def _pixels(picture: Any, size: tuple[int, int], processor: Any) -> torch.Tensor:
-    if callable(processor):
+    # A tokenizer is callable too, and comes with models that look at images and read.
+    if callable(processor) and not hasattr(processor, "convert_ids_to_tokens"):
         values = processor(images=picture, return_tensors="pt")["pixel_values"]
         return torch.as_tensor(values, dtype=torch.float32)
     from PIL import Image
@@ -53,6 +54,12 @@ def _pixels(picture: Any, size: tuple[int, int], processor: Any) -> torch.Tensor
     resized = np.asarray(picture.resize(size, Image.Resampling.BILINEAR), dtype=np.float32)
     planes = resized[None] if resized.ndim == 2 else np.moveaxis(resized, 2, 0)
     return torch.from_numpy(planes / np.float32(127.5) - np.float32(1.0))[None]
+
+
+def _picture(item: Any) -> Any:
+    if not hasattr(item, "convert"):
+        raise InputError(f"an image must be a file, an array or a PIL image, but is {type(item).__name__}.")
+    return item
 
 
 def _from_file(path: str | os.PathLike[str], channels: int) -> Any:

@@ -210,7 +210,8 @@ class InputReader:
         if not getattr(config, "is_encoder_decoder", False) or "input_ids" not in arguments:
             return
         if "decoder_input_ids" not in arguments:
-            starts = (config.decoder_start_token_id, config.bos_token_id, config.pad_token_id)
+            names = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
+            starts = [getattr(config, name, None) for name in names]
             start = next((token for token in starts if token is not None), 0)
             shifted = arguments["input_ids"].roll(1, dims=1)
             shifted[:, 0] = start

@@ -206,7 +206,8 @@ def _split_terms(
     keys_at: Points,
 ) -> tuple[BoolArray, Float32Array | None]:
     """Split what the model adds to its logits into which keys are visible, and a bias on those."""
-    if len(terms) == 1 and queries_at == slice(None) and keys_at == slice(None) and is_plain_causal(terms[0]):
+    unpadded = isinstance(queries_at, slice) and isinstance(keys_at, slice)
+    if len(terms) == 1 and unpadded and is_plain_causal(terms[0]):
         return causal_visibility(n_queries, n_keys), None
     visible: NDArray[np.bool_] | None = None
     bias: NDArray[np.float32] | None = None

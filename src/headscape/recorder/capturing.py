@@ -90,7 +90,7 @@ def capture(
         "heads": None if pairs is None else [list(pair) for pair in pairs],
         "exact": exact,
     }
-    run = _Run(loaded, chosen, exact)
+    run = _Run(loaded, chosen, pairs, exact)
     if path is not None:
         return _to_store(run, prepared, parameters, path, progress)
     records, labels = [], []
@@ -106,8 +106,14 @@ def capture(
 class _Run:
     """The forward passes of one capture."""
 
-    def __init__(self, loaded: LoadedModel, layers: Collection[int] | None, exact: bool) -> None:
-        self.model, self.layers, self.exact = loaded.model, layers, exact
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        layers: Collection[int] | None,
+        heads: Sequence[tuple[int, int]] | None,
+        exact: bool,
+    ) -> None:
+        self.model, self.layers, self.heads, self.exact = loaded.model, layers, heads, exact
         self.weight = next(loaded.model.parameters())
         accepted = inspect.signature(loaded.model.forward).parameters
         # Neither a cache of keys nor logits of all tokens is wanted; they would take most of the memory.
@@ -132,6 +138,8 @@ class _Run:
             ) from error
         for record in rows[0]:
             record.require_finite()
+        if self.heads is not None:
+            Capture.from_records(rows, heads=self.heads)  # raises before anything is written
         return rows[0]
 
 

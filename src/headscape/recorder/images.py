@@ -39,7 +39,9 @@ def image_windows(images: Sequence[Any], model: Any, processor: Any = None) -> I
                 continue
             pictures = [_from_array(one, channels) for one in (array if array.ndim == 4 else array[None])]
         else:
-            pictures = [_from_file(item, channels) if isinstance(item, (str, os.PathLike)) else _picture(item)]
+            pictures = [
+                _from_file(item, channels) if isinstance(item, (str, os.PathLike)) else _picture(item)
+            ]
         for picture in pictures:
             yield _pixels(picture.convert(_MODES[channels]), (width, height), processor)
 

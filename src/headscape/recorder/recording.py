@@ -41,6 +41,8 @@ class Recording:
 
     Parameters
     ----------
+    rows
+        Rows of the batch that the model is given.
     layers
         Only these layers; the others are computed but not kept.
     exact
@@ -50,37 +52,38 @@ class Recording:
         out of what is recorded. None where nothing is padded.
     """
 
+    rows: int
     layers: Collection[int] | None = None
     exact: bool = False
     kept_tokens: Mapping[str, NDArray[np.bool_] | None] = field(default_factory=dict)
     _numbers: LayerNumbers = field(default_factory=LayerNumbers)
-    _rows: list[list[tuple[tuple[str, str], AttentionRecord]]] = field(default_factory=list)
+    _records: list[list[tuple[tuple[str, str], AttentionRecord]]] = field(default_factory=list)
     _terms: "OrderedDict[tuple[Any, ...], tuple[Any, ...]]" = field(default_factory=OrderedDict)
 
     def see(self, call: AttentionCall) -> None:
         """Copy the queries and keys of a call."""
         group, layer = self._numbers.of(call.name)
         batch = len(call.queries)
-        if not self._rows:
-            self._rows += [[] for _ in range(batch)]
-        if batch != len(self._rows):
+        if batch != self.rows:
             raise ModelError(
-                f"{call.name} splits a window into pieces ({batch} rows where the model was given "
-                f"{len(self._rows)}), so that it has no single query x key matrix. Models with shifted windows "
-                "such as Swin cannot be captured."
+                f"{call.name} splits a window into pieces ({batch} rows where the model was given {self.rows}), "
+                "so that it has no single query x key matrix. Models with shifted windows such as Swin cannot "
+                "be captured."
             )
+        if not self._records:
+            self._records += [[] for _ in range(batch)]
         if self.layers is not None and layer not in self.layers:
             return
         probs = _own_probs(call) if self.exact else None
         for row in range(batch):
-            self._rows[row].append((group, self._record(call, row, layer, group[1], probs)))
+            self._records[row].append((group, self._record(call, row, layer, group[1], probs)))
 
     def gate(self, call: AttentionCall) -> None:
         """Leave the model's output alone."""
 
     def records(self) -> list[list[AttentionRecord]]:
         """Return the records of each row, stacks named, or raise if there is nothing."""
-        if not self._rows:
+        if not self._records:
             raise ModelError(
                 "no attention was seen: this model computes it in code of its own. Families that work: "
                 f"{WORKING_FAMILIES}."
@@ -92,7 +95,7 @@ class Recording:
                 "asked for."
             )
         names = stack_names(self._numbers.groups)
-        return [[record.replace(stack=names[group]) for group, record in row] for row in self._rows]
+        return [[record.replace(stack=names[group]) for group, record in row] for row in self._records]
 
     def _record(
         self, call: AttentionCall, row: int, layer: int, kind: str, probs: torch.Tensor | None
@@ -140,7 +143,7 @@ class Recording:
         n_heads, n_queries, n_keys = call.queries.shape[1], call.queries.shape[2], call.keys.shape[2]
         key = (row, n_heads, n_queries, n_keys, *(id(term) for term in terms))
         if key not in self._terms:
-            if len(self._terms) >= _REMEMBERED_MASKS * len(self._rows):
+            if len(self._terms) >= _REMEMBERED_MASKS * self.rows:
                 self._terms.popitem(last=False)
             visible, bias = _split_terms(terms, row, n_heads, n_queries, n_keys, queries_at, keys_at)
             # The terms are remembered with the result, so that their ids are not given to other tensors.
@@ -178,7 +181,10 @@ def record_batch(
         )
         if side == "input" or "decoder_input_ids" in inputs
     }
-    recording = Recording(layers=layers, exact=exact, kept_tokens=kept)
+    rows = next((len(value) for value in inputs.values() if isinstance(value, torch.Tensor)), None)
+    if rows is None:
+        raise InputError(f"inputs must hold tensors, such as input_ids, but have {', '.join(inputs) or 'nothing'}.")
+    recording = Recording(rows, layers=layers, exact=exact, kept_tokens=kept)
     with observed(model, recording), evaluating(model), torch.no_grad():
         model(**inputs)
     return recording.records()

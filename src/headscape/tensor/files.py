@@ -180,7 +180,7 @@ def _choose(source: Path, names: list[str], wish: str | None) -> str:
 
 
 def _damaged(source: Path, error: Exception) -> str:
-    if "allow_pickle" in str(error) or "Object arrays" in str(error):
+    if "allow_pickle" in str(error) or "Object arrays" in str(error) or "Python objects" in str(error):
         return (
             f"{source} holds Python objects, which headscape never loads. Save a plain numeric array: "
             "np.save(path, array.astype('float32'))."

@@ -141,7 +141,7 @@ class PartWriter:
 
         self.group.create_array(
             name,
-            data=np.ascontiguousarray(data),
+            data=np.asarray(data, order="C"),
             chunks=chunks or _default_chunks(data.shape, data.itemsize),
             compressors=[ZstdCodec(level=1), Crc32cCodec()],
         )
@@ -231,8 +231,10 @@ class Store:
             (folder / "parts").mkdir(parents=True, exist_ok=True)
         lock = _acquire(folder)
         try:
-            if (folder / HEADER).exists():
-                _require_same(read_header(folder), header, folder)
+            found = read_header(folder) if (folder / HEADER).exists() else None
+            # A run that ended before its first part leaves nothing to go on with: it may be begun anew.
+            if found is not None and (cls(folder, found).parts() or found.get("format") != header["format"]):
+                _require_same(found, header, folder)
             else:
                 write_text_atomically(folder / HEADER, json.dumps(header, indent=2) + "\n")
             for rest in (folder / "parts").glob(f"{_PARTIAL}*"):

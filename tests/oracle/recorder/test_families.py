@@ -79,7 +79,7 @@ def test_probabilities_equal_eager_attention(family):
 def test_the_output_while_recording_is_the_models_output(family):
     model, inputs = tiny_model(family), inputs_of(family, rows=2)
     _, wanted = eager(model, inputs)
-    with observed(model, Recording()), torch.no_grad():
+    with observed(model, Recording(2)), torch.no_grad():
         out = model(**inputs)
     ours = out.image_embeds if family == "CLIP" else out.last_hidden_state
     torch.testing.assert_close(ours, wanted, atol=2e-4, rtol=1e-3)

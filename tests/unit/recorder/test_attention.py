@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-from headscape.errors import ModelError
+from headscape.errors import InputError, ModelError
 from headscape.recorder import attention as attention_module
 from headscape.recorder.attention import NAME, attention, is_plain_causal, observed
 from headscape.recorder.recording import Recording, record_batch
@@ -56,7 +56,7 @@ def test_causal_output_while_recording_is_that_of_sdpa_bit_for_bit():
     model.set_attn_implementation("sdpa")
     with torch.no_grad():
         plain = model(**inputs).last_hidden_state
-        with observed(model, Recording()):
+        with observed(model, Recording(1)):
             ours = model(**inputs).last_hidden_state
     assert torch.equal(plain, ours)
 
@@ -85,7 +85,9 @@ def test_hooks_of_the_user_stay():
 
 def test_a_model_that_is_not_from_transformers_is_refused():
     with pytest.raises(ModelError, match=r"Linear cannot be seen: it is not a transformers model. Families"):
-        record_batch(torch.nn.Linear(2, 2), {})
+        record_batch(torch.nn.Linear(2, 2), inputs_of("Llama"))
+    with pytest.raises(InputError, match="inputs must hold tensors, such as input_ids, but have nothing"):
+        record_batch(tiny_model("Llama"), {})
 
 
 def test_a_causal_module_without_a_mask_is_refused():

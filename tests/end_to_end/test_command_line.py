@@ -1,0 +1,161 @@
+"""The program as a user starts it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import headscape as hs
+
+
+def headscape(*args, **options):
+    return subprocess.run(
+        [sys.executable, "-c", "from headscape.cli.main import run; run()", *map(str, args)],
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    out = tmp_path_factory.mktemp("demo") / "new" / "folder"
+    return headscape("organize", "synthetic", "-o", out), out
+
+
+def test_version_and_help():
+    assert headscape("--version").stdout.strip() == f"headscape {hs.__version__}"
+    shown = headscape("--help")
+    assert shown.returncode == 0
+    for command in ("organize", "info"):
+        assert command in shown.stdout
+        assert "Example:" in headscape(command, "--help").stdout
+
+
+def test_info():
+    facts = json.loads(headscape("info", "--json").stdout)
+    assert facts["headscape"] == hs.__version__
+    assert facts["core"]["numpy"] == np.__version__
+    assert {"models", "report", "compare", "dask"} == set(facts["extras"])
+    assert "cache" in headscape("info").stdout
+
+
+def test_demo_leaves_results_and_pictures(demo):
+    done, out = demo
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "Pictures:" in done.stdout
+    for name in (
+        "affinity_head",
+        "tree_head",
+        "diffusion_map_head_2d",
+        "diffusion_map_head_3d",
+        "matrix_before_after",
+    ):
+        assert (out / "figures" / f"{name}.png").stat().st_size > 10_000
+    summary = json.loads((out / "summary.json").read_text())
+    stored = hs.Organization.load(out / "organization")
+    for axis in ("query", "key", "head"):
+        assert summary["axes"][axis]["order"] == stored.order[axis].tolist()
+        assert (out / f"tree_{axis}.nwk").read_text().endswith(";\n")
+    assert stored.heads[-1] == (5, 7)
+
+
+def test_the_same_command_again_is_fine_and_another_one_is_refused(demo):
+    _, out = demo
+    assert headscape("organize", "synthetic", "-o", out, "--figures", "none").returncode == 0
+    other = headscape("organize", "synthetic", "-o", out, "--alpha", 1, "--figures", "none")
+    assert other.returncode == 2
+    assert "another parameters" in other.stderr
+
+
+def test_json_is_one_object_and_quiet_is_silent(tmp_path):
+    np.save(tmp_path / "m.npy", np.random.default_rng(0).random((9, 8)))
+    done = headscape("organize", tmp_path / "m.npy", "-o", tmp_path / "a", "--json", "--figures", "svg,pdf")
+    summary = json.loads(done.stdout)
+    assert set(summary["axes"]) == {"query", "key"}
+    assert (summary["parameters"]["alpha"], summary["parameters"]["beta"]) == (1.0, 0.0)
+    assert all(os.path.exists(path) for path in summary["figures"])
+    quiet = headscape("organize", tmp_path / "m.npy", "-o", tmp_path / "b", "--quiet", "--figures", "none")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def bad_tensors(tmp_path):
+    x = np.random.default_rng(0).random((5, 6, 4))
+    np.save(tmp_path / "good.npy", x)
+    np.save(tmp_path / "nan.npy", np.where(x > 0.9, np.nan, x))
+    np.save(tmp_path / "vector.npy", x[0, 0])
+    np.save(tmp_path / "stacked.npy", x[None])
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "good.npy").read_bytes()[:200])
+    (tmp_path / "file").write_text("")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["nan.npy", "-o", "out"], "must be finite"),
+        (["vector.npy", "-o", "out"], "must have 2 or 3 axes"),
+        (["stacked.npy", "-o", "out"], "layer,head,query,key"),
+        (["cut.npy", "-o", "out"], "damaged, truncated"),
+        (["none.npy", "-o", "out"], "does not exist"),
+        (["good.npy", "-o", "file"], "output folder file cannot be made"),
+        (["good.npy", "-o", "out", "--n-iter", "0"], "n_iter must be at least 1"),
+        (["good.npy", "-o", "out", "--figures", "bmp"], "figure formats are png, svg, pdf"),
+        (["good.npy", "-o", "out", "--threads", "0"], "threads must be at least 1"),
+        (["good.npy"], "--out"),
+        (["good.npy", "-o", "out", "--tree", "oak"], "oak"),
+    ],
+)
+def test_bad_input_is_one_clear_error(tmp_path, args, words):
+    bad_tensors(tmp_path)
+    done = headscape("organize", *args, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_internal_errors_show_no_traceback_unless_asked(tmp_path):
+    code = "import headscape.cli.main as m\ndef broken(): raise KeyError('x')\nm.app = broken\nm.run()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 70
+    assert done.stderr.startswith("headscape: internal error: KeyError")
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HEADSCAPE_DEBUG": "1"},
+    )
+    assert "Traceback" in shown.stderr
+
+
+def test_progress_is_shown_on_terminals(tmp_path):
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from headscape.cli.main import run; run()",
+            "organize",
+            "synthetic",
+            "-o",
+            tmp_path / "o",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=child,
+    )
+    os.close(child)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(parent, 4096)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece
+    assert process.wait() == 0
+    assert b"iteration 1/3" in shown

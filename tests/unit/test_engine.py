@@ -1,0 +1,48 @@
+import threading
+
+import pytest
+
+from headscape.engine import LocalEngine, default_threads
+from headscape.errors import HeadscapeError
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_results_come_in_the_order_of_the_tasks(threads):
+    assert list(LocalEngine(threads).map(lambda x: x * x, range(50))) == [x * x for x in range(50)]
+
+
+def test_tasks_run_at_the_same_time():
+    meet = threading.Barrier(2, timeout=10)
+    list(LocalEngine(2).map(lambda _: meet.wait(), range(2)))
+
+
+def test_only_a_few_tasks_are_taken_ahead():
+    taken = []
+
+    def tasks():
+        for i in range(100):
+            taken.append(i)
+            yield i
+
+    results = LocalEngine(2).map(lambda x: x, tasks())
+    next(results)
+    assert len(taken) <= 4
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_errors_reach_the_caller(threads):
+    def fail(x):
+        raise ValueError(f"task {x}")
+
+    with pytest.raises(ValueError, match="task 0"):
+        list(LocalEngine(threads).map(fail, range(5)))
+
+
+def test_threads_from_the_environment(monkeypatch):
+    monkeypatch.setenv("HEADSCAPE_THREADS", "3")
+    assert LocalEngine().threads == 3
+    monkeypatch.setenv("HEADSCAPE_THREADS", "many")
+    with pytest.raises(HeadscapeError, match="whole number from 1 up, but is 'many'"):
+        default_threads()
+    with pytest.raises(HeadscapeError, match="at least 1"):
+        LocalEngine(0)

@@ -1,0 +1,43 @@
+"""``import headscape`` is light, and every public name can be fetched, twice, without torch."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import headscape as hs
+
+
+def test_every_name_is_there_and_stays_the_same():
+    assert set(hs.__all__) <= set(dir(hs))
+    for name in hs.__all__:
+        assert getattr(hs, name) is getattr(hs, name)
+
+
+def test_unknown_names():
+    assert not hasattr(hs, "nonsense")
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse(Path(inspect.getfile(hs)).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.asname for node in block.body for alias in node.names}
+    assert seen == set(hs.__all__) - {"__version__"}
+
+
+def test_import_is_light_and_needs_no_optional_part():
+    code = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "transformers", "plotly", "gguf", "accelerate"):
+            raise ImportError(name + " is blocked")
+sys.meta_path.insert(0, Block())
+import headscape as hs
+assert not {"numpy", "scipy", "numba", "zarr", "pandas", "matplotlib"} & set(sys.modules), "import computes too much"
+for name in hs.__all__:
+    getattr(hs, name), getattr(hs, name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -9,7 +9,10 @@ import typer
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.ranges import parse_heads, parse_numbers
-from headscape.errors import InputError
+from headscape.errors import FileFormatError, InputError
+from headscape.tensor.store import HEADER, check_format, software_versions, write_text_atomically
+
+FORMAT = "energy-summary"
 
 
 def energy(
@@ -34,6 +37,10 @@ def energy(
         str | None, typer.Option(help="Which stack of a model with several.  [the first]")
     ] = None,
     head: Annotated[str | None, typer.Option(help="Head to draw, as layer.head.  [a typical one]")] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of an earlier run on another model, to draw mu_K over models; repeatable."),
+    ] = None,
     signatures: Annotated[
         bool,
         typer.Option("--signatures", help="Also zero-sum and spectral signatures of every head (slower)."),
@@ -53,14 +60,18 @@ def energy(
     chosen = None if lengths is None else parse_numbers(lengths, "--lengths")
     shown = None if head is None else _one_head(head)
     formats = [] if figures == "none" else figures.split(",")
+    others = [_earlier(path) for path in beside or []]
+    if others and (Path(source) / HEADER).exists():
+        raise InputError(
+            "--beside needs the size of the model, which a capture does not know: give the model."
+        )
     folder = output_folder(out)
     from headscape.energy.statements import energy_statements
     from headscape.energy.table import energy_tables
-    from headscape.tensor.store import write_text_atomically
 
     start = time.perf_counter()
     with console.progress() as progress:
-        capture, interaction, remark = _captured(
+        capture, interaction, size, remark = _captured(
             source, text, image, windows, length, stack, device, dtype, progress
         )
         tables = energy_tables(
@@ -71,11 +82,12 @@ def energy(
             progress=progress,
         )
         statements = energy_statements(tables)
+        summary = _summary(capture, tables, statements, remark, size)
         pictures = _draw(capture, tables, shown, interaction, folder, formats) if formats else []
+        pictures += _draw_models([summary, *others], folder, formats) if formats and others else []
     if csv:
         for name, table in (("heads", tables.heads), ("kv_heads", tables.kv_heads)):
             write_text_atomically(folder / f"energy_{name}.csv", table.to_csv(index=False))
-    summary = _summary(capture, tables, statements, remark)
     summary |= {"seconds": round(time.perf_counter() - start, 3), "out": str(folder)}
     summary["figures"] = [str(path) for path in pictures]
     write_text_atomically(folder / "energy.json", json_module.dumps(summary, indent=2) + "\n")
@@ -97,16 +109,16 @@ def _captured(
     device: str | None,
     dtype: str,
     progress: Any,
-) -> tuple[Any, Any, str]:
-    """Return the capture, the learned interactions if a model is at hand, and why they are missing if not."""
+) -> tuple[Any, Any, int | None, str]:
+    """Return the capture; if a model is at hand its learned interactions and size; and why not, if so."""
     from headscape.errors import ModelError
     from headscape.tensor.capture import Capture
-    from headscape.tensor.store import HEADER
 
     if (Path(source) / HEADER).exists():
         if text is not None or image:
             raise InputError(f"{source} is a capture, which holds its windows: leave out --text and --image.")
-        return Capture.load(source).select(stack), None, "W_Q^T W_K is not known: a capture holds no weights."
+        remark = "W_Q^T W_K is not known: a capture holds no weights."
+        return Capture.load(source).select(stack), None, None, remark
     from headscape.recorder.capturing import capture
     from headscape.recorder.interaction import interaction_spectra
     from headscape.recorder.models import load_model
@@ -119,10 +131,11 @@ def _captured(
     found = capture(
         loaded, image or text or sample_text(), windows=windows, length=length, progress=progress
     ).select(stack)
+    size = sum(weight.numel() for weight in loaded.model.parameters())
     try:
-        return found, interaction_spectra(loaded.model, found.records(0)), ""
+        return found, interaction_spectra(loaded.model, found.records(0)), size, ""
     except ModelError as error:
-        return found, None, str(error)
+        return found, None, size, str(error)
 
 
 def _one_head(text: str) -> tuple[int, int]:
@@ -147,10 +160,54 @@ def _draw(
     return save_figures(figures, folder / "figures", formats)
 
 
-def _summary(capture: Any, tables: Any, statements: Any, remark: str) -> dict[str, Any]:
+def _draw_models(summaries: list[dict[str, Any]], folder: Path, formats: list[str]) -> list[Path]:
+    """Draw mu_K of this model and of earlier ones against their size."""
+    from headscape.report.energy_figures import ModelIncoherence, incoherence_models_figure
+    from headscape.report.style import save_figures
+
+    models = []
+    for summary in summaries:
+        mu = next(s["values"] for s in summary["statements"] if s["name"] == "key incoherence")
+        source = summary["model"] or {}
+        models.append(
+            ModelIncoherence(
+                str(source.get("name", "model")),
+                float(summary["parameters"]),
+                mu["median"],
+                mu["q25"],
+                mu["q75"],
+                str(source.get("type", "")),
+            )
+        )
+    return save_figures(
+        {"incoherence_models": incoherence_models_figure(models)}, folder / "figures", formats
+    )
+
+
+def _earlier(folder: Path) -> dict[str, Any]:
+    """Read the summary of an earlier run, or raise if it cannot be drawn beside others."""
+    path = folder / "energy.json"
+    try:
+        summary: dict[str, Any] = json_module.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileFormatError(
+            f"{path} cannot be read ({error}). Give the folder of an earlier 'headscape energy'."
+        ) from error
+    check_format(summary.get("format"), FORMAT, 1, path)
+    if not summary.get("parameters"):
+        raise InputError(
+            f"{path} comes from a capture, which does not know the size of its model: run it on the model."
+        )
+    return summary
+
+
+def _summary(capture: Any, tables: Any, statements: Any, remark: str, size: int | None) -> dict[str, Any]:
     return {
-        "format": "headscape/energy-summary/1",
+        "format": f"headscape/{FORMAT}/1",
+        "versions": software_versions(),
+        "input_hash": capture.provenance.get("input_hash"),
         "model": capture.provenance.get("model"),
+        "parameters": size,
         "stack": capture.stack,
         "centering": "full",
         "windows": capture.n_windows,

@@ -1,25 +1,43 @@
 """``headscape energy`` and ``headscape check`` as a user starts them."""
 
 import json
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from headscape.cli.main import run
 from headscape.tensor.capture import Capture
 from headscape.tensor.files import save_tensor
 from headscape.tensor.network_tensor import NetworkTensor
 
 
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
 def headscape(*args):
-    return subprocess.run(
-        [sys.executable, "-c", "from headscape.cli.main import run; run()", *map(str, args)],
-        capture_output=True,
-        text=True,
-    )
+    """Run the program inside this process: loading torch anew for every call would take most of the time."""
+    out, err, code = StringIO(), StringIO(), 0
+    with (
+        patch.object(sys, "argv", ["headscape", *map(str, args)]),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            run()
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return Done(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")

@@ -3,19 +3,23 @@
 import inspect
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from headscape.engine import Progress, no_progress
 from headscape.errors import HeadscapeError, InputError, ModelError
-from headscape.recorder.inputs import InputReader, WindowInput
+from headscape.recorder import require_models_extra
 from headscape.recorder.models import LoadedModel, load_model
-from headscape.recorder.recording import record_batch
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.capture import KIND, Capture, window_name
 from headscape.tensor.capture_window import Labels, write_window
 from headscape.tensor.store import Store, content_hash, software_versions
+
+if TYPE_CHECKING:
+    import torch
+
+    from headscape.recorder.inputs import WindowInput
 
 
 def capture(
@@ -30,7 +34,7 @@ def capture(
     join: bool = False,
     exact: bool = False,
     device: str | None = None,
-    dtype: str | torch.dtype | None = None,
+    dtype: "str | torch.dtype | None" = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
     path: str | os.PathLike[str] | None = None,
@@ -77,6 +81,9 @@ def capture(
     One forward pass per window. Padding is cut out. An encoder-decoder model without ``decoder_input_ids``
     repeats its input. Memory beyond the forward pass: 4 L d (heads + kv_heads) bytes a layer.
     """
+    require_models_extra()
+    from headscape.recorder.inputs import InputReader
+
     loaded = _loaded(model, tokenizer, device, dtype, revision, trust_remote_code)
     reader = InputReader(loaded.model, loaded.tokenizer, length, windows, join)
     prepared = reader.read(inputs)
@@ -119,8 +126,10 @@ class _Run:
         # Neither a cache of keys nor logits of all tokens is wanted; they would take most of the memory.
         self.extra = {n: v for n, v in (("use_cache", False), ("logits_to_keep", 1)) if n in accepted}
 
-    def records(self, window: WindowInput, number: int) -> list[AttentionRecord]:
+    def records(self, window: "WindowInput", number: int) -> list[AttentionRecord]:
         """Return the records of one window, or raise if the model cannot take it."""
+        from headscape.recorder.recording import record_batch
+
         arguments = {
             name: value.to(
                 device=self.weight.device, dtype=self.weight.dtype if value.is_floating_point() else None
@@ -145,7 +154,7 @@ class _Run:
 
 def _to_store(
     run: _Run,
-    windows: Sequence[WindowInput],
+    windows: "Sequence[WindowInput]",
     parameters: Mapping[str, Any],
     path: str | os.PathLike[str],
     progress: Progress,
@@ -192,10 +201,12 @@ def _loaded(
     model: Any,
     tokenizer: Any,
     device: str | None,
-    dtype: str | torch.dtype | None,
+    dtype: "str | torch.dtype | None",
     revision: str | None,
     trust_remote_code: bool,
 ) -> LoadedModel:
+    import torch
+
     if isinstance(model, (str, os.PathLike)):
         loaded = load_model(
             model,
@@ -230,9 +241,7 @@ def _chosen_layers(
     return chosen
 
 
-def _input_hash(windows: Sequence[WindowInput]) -> str:
-    import numpy as np
-
+def _input_hash(windows: "Sequence[WindowInput]") -> str:
     return content_hash(*(np.frombuffer(window.hash().encode(), dtype=np.uint8) for window in windows))
 
 

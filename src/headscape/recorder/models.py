@@ -4,13 +4,16 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from headscape.errors import InputError, ModelError
+from headscape.recorder import require_models_extra
 from headscape.recorder.weights import local_model, quiet_loading
+
+if TYPE_CHECKING:
+    import torch
 
 # Enough values of every weight to tell two models apart, few enough to take no time for large ones.
 _SAMPLED_VALUES = 64
@@ -43,7 +46,7 @@ def load_model(
     name: str | os.PathLike[str],
     *,
     device: str | None = None,
-    dtype: str | torch.dtype = "float32",
+    dtype: "str | torch.dtype" = "float32",
     revision: str | None = None,
     trust_remote_code: bool = False,
 ) -> LoadedModel:
@@ -63,6 +66,7 @@ def load_model(
     trust_remote_code
         Whether a model may run code that comes with it.
     """
+    require_models_extra()
     wanted = _dtype(dtype)
     folder = local_model(name)
     source = str(name) if folder is None else str(folder)
@@ -84,8 +88,10 @@ def load_model(
     return LoadedModel(model, tokenizer, str(name), revision)
 
 
-def weights_hash(model: torch.nn.Module) -> str:
+def weights_hash(model: "torch.nn.Module") -> str:
     """Return a hash of the names, shapes and 64 evenly spaced values of every weight."""
+    import torch
+
     digest = hashlib.blake2b(digest_size=16)
     for name, weight in model.state_dict().items():
         flat = weight.detach().reshape(-1)
@@ -95,7 +101,7 @@ def weights_hash(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _model(source: str, options: dict[str, Any], dtype: torch.dtype) -> Any:
+def _model(source: str, options: dict[str, Any], dtype: "torch.dtype") -> Any:
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(source, **options)
@@ -146,7 +152,9 @@ def _explain(name: object, folder: Path | None, error: Exception) -> str:
     return f"the model in {folder} is damaged or incomplete ({reason}). Copy or download it again."
 
 
-def _dtype(dtype: str | torch.dtype) -> torch.dtype:
+def _dtype(dtype: "str | torch.dtype") -> "torch.dtype":
+    import torch
+
     known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if isinstance(dtype, torch.dtype):
         return dtype

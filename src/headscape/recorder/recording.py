@@ -183,7 +183,9 @@ def record_batch(
     }
     rows = next((len(value) for value in inputs.values() if isinstance(value, torch.Tensor)), None)
     if rows is None:
-        raise InputError(f"inputs must hold tensors, such as input_ids, but have {', '.join(inputs) or 'nothing'}.")
+        raise InputError(
+            f"inputs must hold tensors, such as input_ids, but have {', '.join(inputs) or 'nothing'}."
+        )
     recording = Recording(rows, layers=layers, exact=exact, kept_tokens=kept)
     with observed(model, recording), evaluating(model), torch.no_grad():
         model(**inputs)

@@ -9,7 +9,7 @@ import zarr.storage
 
 import headscape as hs
 from headscape.errors import FileFormatError, InputError, ModelError, StorageError
-from headscape.recorder import capturing
+from headscape.recorder import recording
 from headscape.recorder.recording import record_batch
 from headscape.tensor.fields import probs
 from tiny_models import IMAGES, LENGTH, inputs_of, tiny_model, token_ids
@@ -192,7 +192,7 @@ def test_weights_that_are_not_finite(llama):
 
 def test_a_capture_goes_on_where_it_stopped(llama, tmp_path, monkeypatch):
     whole = hs.capture(llama, token_ids(4))
-    real, calls = capturing.record_batch, []
+    real, calls = recording.record_batch, []
 
     def interrupted(*args, **options):
         calls.append(1)
@@ -200,7 +200,7 @@ def test_a_capture_goes_on_where_it_stopped(llama, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(capturing, "record_batch", interrupted)
+    monkeypatch.setattr(recording, "record_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         hs.capture(llama, token_ids(4), path=tmp_path / "c")
     assert hs.Capture.load(tmp_path / "c").n_windows == 2
@@ -233,8 +233,8 @@ def test_a_full_disk_loses_nothing_that_was_finished(llama, tmp_path, monkeypatc
             hs.capture(llama, token_ids(6), path=tmp_path / "c")
     finished = hs.Capture.load(tmp_path / "c").n_windows
     assert 1 <= finished < 6
-    assert not list((tmp_path / "c" / "parts").glob(".partial*"))
     same(hs.capture(llama, token_ids(6)), hs.capture(llama, token_ids(6), path=tmp_path / "c"))
+    assert not list((tmp_path / "c" / "parts").glob(".partial*"))
 
 
 def test_a_file_where_the_folder_should_be(llama, tmp_path):

@@ -1,6 +1,14 @@
 """Run with ``python -m benchmarks [PART ...] [--save]``."""
 
-from benchmarks import bench_geometry, bench_haar, bench_paraproduct
+from benchmarks import bench_capture, bench_energy, bench_geometry, bench_haar, bench_paraproduct
 from benchmarks.harness import run
 
-run({"geometry": bench_geometry.rows, "haar": bench_haar.rows, "paraproduct": bench_paraproduct.rows})
+run(
+    {
+        "geometry": bench_geometry.rows,
+        "capture": bench_capture.rows,
+        "energy": bench_energy.rows,
+        "haar": bench_haar.rows,
+        "paraproduct": bench_paraproduct.rows,
+    }
+)

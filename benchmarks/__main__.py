@@ -1,6 +1,6 @@
 """Run with ``python -m benchmarks [PART ...] [--save]``."""
 
-from benchmarks import bench_capture, bench_geometry
+from benchmarks import bench_capture, bench_energy, bench_geometry
 from benchmarks.harness import run
 
-run({"geometry": bench_geometry.rows, "capture": bench_capture.rows})
+run({"geometry": bench_geometry.rows, "capture": bench_capture.rows, "energy": bench_energy.rows})

@@ -15,6 +15,19 @@ from typing import TYPE_CHECKING, Any
 from headscape._version import __version__
 
 if TYPE_CHECKING:
+    from headscape.energy.delocalization import delocalization as delocalization
+    from headscape.energy.delocalization import field_delocalization as field_delocalization
+    from headscape.energy.field import energy_field as energy_field
+    from headscape.energy.field import log_ratio_energy as log_ratio_energy
+    from headscape.energy.incoherence import key_incoherence as key_incoherence
+    from headscape.energy.low_rank import energy_components as energy_components
+    from headscape.energy.low_rank import low_rank_softmax as low_rank_softmax
+    from headscape.energy.signatures import spectral_signatures as spectral_signatures
+    from headscape.energy.spectrum import energy_spectrum as energy_spectrum
+    from headscape.energy.spectrum import interaction_spectrum as interaction_spectrum
+    from headscape.energy.statements import energy_statements as energy_statements
+    from headscape.energy.table import energy_table as energy_table
+    from headscape.energy.table import energy_tables as energy_tables
     from headscape.errors import HeadscapeError as HeadscapeError
     from headscape.geometry.diffusion import diffusion_map as diffusion_map
     from headscape.geometry.folder_averages import folder_averages as folder_averages
@@ -25,6 +38,8 @@ if TYPE_CHECKING:
     from headscape.geometry.tree_emd import tree_emd as tree_emd
     from headscape.recorder.capturing import capture as capture
     from headscape.recorder.models import load_model as load_model
+    from headscape.study.check import check as check
+    from headscape.study.check_report import CheckReport as CheckReport
     from headscape.tensor.capture import Capture as Capture
     from headscape.tensor.files import load_tensor as load_tensor
     from headscape.tensor.files import save_tensor as save_tensor
@@ -35,19 +50,34 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOME = {
     "Capture": "tensor.capture",
+    "CheckReport": "study.check_report",
     "HeadscapeError": "errors",
     "NetworkTensor": "tensor.network_tensor",
     "Organization": "geometry.organization",
     "PartitionTree": "geometry.partition_tree",
     "Questionnaire": "geometry.questionnaire",
     "capture": "recorder.capturing",
+    "check": "study.check",
+    "delocalization": "energy.delocalization",
     "diffusion_map": "geometry.diffusion",
+    "energy_components": "energy.low_rank",
+    "energy_field": "energy.field",
+    "energy_spectrum": "energy.spectrum",
+    "energy_statements": "energy.statements",
+    "energy_table": "energy.table",
+    "energy_tables": "energy.table",
+    "field_delocalization": "energy.delocalization",
     "folder_averages": "geometry.folder_averages",
+    "interaction_spectrum": "energy.spectrum",
+    "key_incoherence": "energy.incoherence",
     "load_model": "recorder.models",
     "load_tensor": "tensor.files",
+    "log_ratio_energy": "energy.field",
+    "low_rank_softmax": "energy.low_rank",
     "organize": "geometry.organization",
     "planted_tensor": "tensor.synthetic",
     "save_tensor": "tensor.files",
+    "spectral_signatures": "energy.signatures",
     "tree_emd": "geometry.tree_emd",
 }
 

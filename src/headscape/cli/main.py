@@ -8,7 +8,9 @@ import typer
 
 from headscape._version import __version__
 from headscape.cli.capture import capture
+from headscape.cli.check import check
 from headscape.cli.console import set_up_logging
+from headscape.cli.energy import energy
 from headscape.cli.info import info
 from headscape.cli.organize import organize
 from headscape.errors import HeadscapeError
@@ -27,6 +29,8 @@ app = typer.Typer(
 )
 app.command()(capture)
 app.command()(organize)
+app.command()(energy)
+app.command()(check)
 app.command()(info)
 
 

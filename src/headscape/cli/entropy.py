@@ -220,8 +220,13 @@ def _tell(console: Console, study: Any, summary: dict[str, Any]) -> None:
     console.say(summary["verdict"])
     if "regularity" in summary:
         console.say(summary["regularity"]["verdict"])
+    # The same state in many windows is one line; summary.json has them all.
+    seen: dict[tuple[str, str], list[str]] = {}
     for warning in summary["warnings"]:
-        console.say(f"warning: {warning['name']} ({warning['axis']}): {warning['message']}")
+        seen.setdefault((warning["name"], warning["axis"]), []).append(warning["message"])
+    for (name, axis), messages in seen.items():
+        more = f" (and {len(messages) - 1} more windows)" if len(messages) > 1 else ""
+        console.say(f"warning: {name} ({axis}): {messages[0]}{more}")
     for warning in summary.get("sensitivity", {}).get("warnings", []):
         console.say(f"warning: {warning}")
     console.say(

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from headscape.geometry.partition_tree import PartitionTree as PartitionTree
     from headscape.geometry.questionnaire import Questionnaire as Questionnaire
     from headscape.geometry.tree_emd import tree_emd as tree_emd
+    from headscape.recorder.capturing import capture as capture
+    from headscape.recorder.models import load_model as load_model
+    from headscape.tensor.capture import Capture as Capture
     from headscape.tensor.files import load_tensor as load_tensor
     from headscape.tensor.files import save_tensor as save_tensor
     from headscape.tensor.network_tensor import NetworkTensor as NetworkTensor
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOME = {
+    "Capture": "tensor.capture",
     "EntropyStudy": "analysis.entropy_study",
     "HeadscapeError": "errors",
     "HolderExponents": "analysis.regularity",
@@ -63,6 +67,7 @@ _HOME = {
     "Questionnaire": "geometry.questionnaire",
     "best_approximation": "analysis.sparsity",
     "bootstrap": "analysis.intervals",
+    "capture": "recorder.capturing",
     "coefficients_needed": "analysis.sparsity",
     "denoise": "analysis.sparsity",
     "diffusion_map": "geometry.diffusion",
@@ -75,6 +80,7 @@ _HOME = {
     "holder_exponent": "analysis.regularity",
     "inverse_haar": "analysis.haar",
     "inverse_tensor_haar": "analysis.haar",
+    "load_model": "recorder.models",
     "load_tensor": "tensor.files",
     "network_entropy": "analysis.entropy",
     "organize": "geometry.organization",

@@ -8,7 +8,9 @@ import typer
 
 from headscape._version import __version__
 from headscape.cli.capture import capture
+from headscape.cli.check import check
 from headscape.cli.console import set_up_logging
+from headscape.cli.energy import energy
 from headscape.cli.entropy import entropy
 from headscape.cli.info import info
 from headscape.cli.organize import organize
@@ -29,6 +31,8 @@ app = typer.Typer(
 app.command()(capture)
 app.command()(organize)
 app.command()(entropy)
+app.command()(energy)
+app.command()(check)
 app.command()(info)
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from headscape.analysis.sparsity import best_approximation as best_approximation
     from headscape.analysis.sparsity import coefficients_needed as coefficients_needed
     from headscape.analysis.sparsity import denoise as denoise
-    from headscape.analysis.sparsity import energy_curve as energy_curve
+    from headscape.analysis.sparsity import sparsity_curve as sparsity_curve
     from headscape.analysis.sparsity import sparsity_curves as sparsity_curves
     from headscape.analysis.stability import rank_stability as rank_stability
     from headscape.analysis.supports import top_supports as top_supports
@@ -101,7 +101,6 @@ _HOME = {
     "diffusion_map": "geometry.diffusion",
     "dyadic_trees": "analysis.dyadic_trees",
     "energy_components": "energy.low_rank",
-    "energy_curve": "analysis.sparsity",
     "energy_field": "energy.field",
     "energy_spectrum": "energy.spectrum",
     "energy_statements": "energy.statements",
@@ -131,6 +130,7 @@ _HOME = {
     "sensitivity": "analysis.sensitivity",
     "softmax_experiment": "analysis.softmax_experiment",
     "softmax_invariance": "analysis.softmax_invariance",
+    "sparsity_curve": "analysis.sparsity",
     "sparsity_curves": "analysis.sparsity",
     "spectral_signatures": "energy.signatures",
     "tensor_haar": "analysis.haar",

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from headscape.geometry.partition_tree import PartitionTree as PartitionTree
     from headscape.geometry.questionnaire import Questionnaire as Questionnaire
     from headscape.geometry.tree_emd import tree_emd as tree_emd
+    from headscape.recorder.capturing import capture as capture
+    from headscape.recorder.models import load_model as load_model
+    from headscape.tensor.capture import Capture as Capture
     from headscape.tensor.files import load_tensor as load_tensor
     from headscape.tensor.files import save_tensor as save_tensor
     from headscape.tensor.network_tensor import NetworkTensor as NetworkTensor
@@ -31,13 +34,16 @@ if TYPE_CHECKING:
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOME = {
+    "Capture": "tensor.capture",
     "HeadscapeError": "errors",
     "NetworkTensor": "tensor.network_tensor",
     "Organization": "geometry.organization",
     "PartitionTree": "geometry.partition_tree",
     "Questionnaire": "geometry.questionnaire",
+    "capture": "recorder.capturing",
     "diffusion_map": "geometry.diffusion",
     "folder_averages": "geometry.folder_averages",
+    "load_model": "recorder.models",
     "load_tensor": "tensor.files",
     "organize": "geometry.organization",
     "planted_tensor": "tensor.synthetic",

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headscape._version import __version__
+from headscape.cli.capture import capture
 from headscape.cli.console import set_up_logging
 from headscape.cli.info import info
 from headscape.cli.organize import organize
@@ -24,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(capture)
 app.command()(organize)
 app.command()(info)
 

@@ -231,8 +231,10 @@ class Store:
             (folder / "parts").mkdir(parents=True, exist_ok=True)
         lock = _acquire(folder)
         try:
-            if (folder / HEADER).exists():
-                _require_same(read_header(folder), header, folder)
+            found = read_header(folder) if (folder / HEADER).exists() else None
+            # A run that ended before its first part leaves nothing to go on with: it may be begun anew.
+            if found is not None and (cls(folder, found).parts() or found.get("format") != header["format"]):
+                _require_same(found, header, folder)
             else:
                 write_text_atomically(folder / HEADER, json.dumps(header, indent=2) + "\n")
             for rest in (folder / "parts").glob(f"{_PARTIAL}*"):

@@ -1,0 +1,257 @@
+"""The one attention function that headscape registers with transformers: it shows every call to observers.
+
+A model is switched to it for the length of a ``with`` block. Inside, each call of an attention module is
+shown to the block's observer, which may keep queries and keys (recording) or return a gate per head
+(ablation, pruning). The output is made by sdpa, as without headscape, so no L x L matrix is formed unless
+the model needs one (soft cap, sinks).
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from headscape.errors import ModelError
+
+NAME = "headscape"
+
+# A key this far below the others has probability 0 in every floating format, whatever the mask's dtype.
+MASKED_BELOW = -9_999.0
+
+WORKING_FAMILIES = (
+    "GPT-2, Llama, GPT-NeoX (Pythia), OPT, BERT, RoBERTa, DistilBERT, ModernBERT, ViT, DeiT, DINOv2/3, SigLIP, "
+    "BEiT, CLIP, Qwen2/3, Phi, Phi-3, Mistral, Mixtral, Gemma 2/3, GPT-OSS, OLMo 2, Cohere, SmolLM3, StableLM, "
+    "Granite, DeepSeek-V3, T5, BART, Whisper, Wav2Vec2, ESM, GPTBigCode"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCall:
+    """One call of an attention module, as the model made it.
+
+    ``queries`` (batch, head, query, d) and ``keys`` (batch, kv_head, key, d) come after position encoding;
+    ``mask`` and ``bias`` are what the model adds to the logits, if anything; ``sinks`` is (head,).
+    """
+
+    name: str
+    module: torch.nn.Module
+    queries: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    mask: torch.Tensor | None
+    bias: torch.Tensor | None
+    scale: float
+    softcap: float | None
+    sinks: torch.Tensor | None
+
+
+class Observer(Protocol):
+    """Sees every attention call of a model while :func:`observed` is active."""
+
+    def see(self, call: AttentionCall) -> None:
+        """Take what is wanted from a call; tensors must be copied, never changed."""
+        ...
+
+    def gate(self, call: AttentionCall) -> torch.Tensor | None:
+        """Return a factor per head (head,) for the module's output, or None to leave it alone."""
+        ...
+
+
+_watched: Any = WeakIdKeyDictionary()  # module -> list of (name, observer)
+_causal_masks: Any = WeakIdKeyDictionary()  # mask -> whether it is plain causal
+
+
+@contextmanager
+def observed(model: Any, observer: Observer) -> Iterator[None]:
+    """Show every attention call of a model to an observer, and leave the model as it was afterwards.
+
+    The attention implementation of the model and of all its parts is put back also after an exception. Blocks
+    may be nested: all observers see the calls, and their gates multiply.
+    """
+    if not hasattr(model, "set_attn_implementation"):
+        raise ModelError(
+            f"the attention of {type(model).__name__} cannot be seen: it is not a transformers model. Families "
+            f"that work: {WORKING_FAMILIES}."
+        )
+    _register()
+    before = [(config, config._attn_implementation_internal) for config in _configs(model)]
+    names = [(name, module) for name, module in model.named_modules() if name]
+    try:
+        with _quiet_transformers():
+            model.set_attn_implementation(NAME)
+        for name, module in names:
+            _watched.setdefault(module, []).append((name, observer))
+        yield
+    finally:
+        for _, module in names:
+            entries = [entry for entry in _watched.get(module, []) if entry[1] is not observer]
+            if entries:
+                _watched[module] = entries
+            else:
+                _watched.pop(module, None)
+        for config, implementation in before:
+            config._attn_implementation_internal = implementation
+
+
+def attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    position_bias: torch.Tensor | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Show a call to the module's observers and return the attention output (batch, query, head, d)."""
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    _require_mask(module, query, attention_mask)
+    gates = []
+    for name, observer in _watched.get(module, ()):
+        call = AttentionCall(
+            name, module, query, key, value, attention_mask, position_bias, scale, softcap, s_aux
+        )
+        observer.see(call)
+        if (gate := observer.gate(call)) is not None:
+            gates.append(gate)
+    if softcap is None and s_aux is None:
+        output = _sdpa(module, query, key, value, attention_mask, scale, dropout, position_bias)
+    else:
+        terms = [term for term in (attention_mask, position_bias) if term is not None]
+        output = _explicit(query, key, value, terms, scale, dropout, softcap, s_aux)
+    for gate in gates:
+        output = output * gate.to(output)[:, None]
+    return output, None
+
+
+def _register() -> None:
+    """Register the function and its mask, together: without a mask the model would see the future."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, eager_mask)
+
+
+def _require_mask(module: torch.nn.Module, query: torch.Tensor, mask: torch.Tensor | None) -> None:
+    if mask is None and getattr(module, "is_causal", False) and query.shape[2] > 1:
+        raise ModelError(
+            f"{type(module).__name__} is causal, but the model passed it no mask, so that it would see the "
+            "future. This version of transformers is not supported: please report it with the model's name."
+        )
+
+
+def _configs(model: torch.nn.Module) -> list[Any]:
+    """Return every config object of the model, its parts and their sub-configs, each once."""
+    waiting = [module.config for module in model.modules() if hasattr(module, "config")]
+    found: dict[int, Any] = {}
+    while waiting:
+        config = waiting.pop()
+        if id(config) in found or not hasattr(config, "_attn_implementation_internal"):
+            continue
+        found[id(config)] = config
+        waiting += [
+            getattr(config, name) for name in getattr(config, "sub_configs", {}) if hasattr(config, name)
+        ]
+    return list(found.values())
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Keep back the warning about models that cannot switch: the caller raises instead."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def is_plain_causal(mask: torch.Tensor) -> bool:
+    """Tell whether a float mask (batch, 1, query, key) hides exactly the future, in every row of the batch.
+
+    Looked at once per mask, in blocks of rows: a model hands the same mask to all its layers.
+    """
+    known = _causal_masks.get(mask)
+    if known is None:
+        known = _causal_masks[mask] = _hides_the_future_only(mask)
+    return bool(known)
+
+
+def _hides_the_future_only(mask: torch.Tensor) -> bool:
+    n_queries, n_keys = mask.shape[-2:]
+    if n_queries != n_keys or mask.dim() != 4 or mask.dtype == torch.bool:
+        return False
+    keys = torch.arange(n_keys, device=mask.device)
+    for start in range(0, n_queries, 256):
+        rows = mask[..., start : start + 256, :]
+        future = keys > torch.arange(start, start + rows.shape[-2], device=mask.device)[:, None]
+        if not bool(torch.where(future, rows < MASKED_BELOW, rows == 0).all()):
+            return False
+    return True
+
+
+def _sdpa(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    dropout: float,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    causal = mask is not None and bias is None and is_plain_causal(mask)
+    output, _ = sdpa_attention_forward(
+        module,
+        query,
+        key,
+        value,
+        None if causal else mask,
+        dropout=dropout,
+        scaling=scale,
+        is_causal=causal,
+        position_bias=bias,
+    )
+    result: torch.Tensor = output
+    return result
+
+
+def _explicit(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    terms: list[torch.Tensor],
+    scale: float,
+    dropout: float,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return the output with a soft cap or sinks, which sdpa does not know, one key-value head at a time."""
+    groups = query.shape[1] // key.shape[1]
+    outputs = []
+    for kv_head in range(key.shape[1]):
+        heads = slice(kv_head * groups, (kv_head + 1) * groups)
+        scores = query[:, heads] @ key[:, kv_head, None].transpose(2, 3) * scale
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        for term in terms:
+            scores = scores + (term if term.shape[1] == 1 else term[:, heads])
+        if sinks is not None:
+            column = sinks[heads].to(scores).reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+            scores = torch.cat([scores, column], dim=-1)
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        weights = torch.softmax(scores, dim=-1, dtype=wide).to(query.dtype)[..., : key.shape[2]]
+        weights = torch.nn.functional.dropout(weights, dropout)
+        outputs.append(weights @ value[:, kv_head, None])
+    return torch.cat(outputs, dim=1).transpose(1, 2).contiguous()

@@ -1,0 +1,116 @@
+"""Images as pixel values: files, PIL images and arrays, resized and normalized for a model."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headscape.errors import InputError
+
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+_MODES = {1: "L", 3: "RGB"}
+
+
+def image_windows(images: Sequence[Any], model: Any, processor: Any = None) -> Iterator[torch.Tensor]:
+    """Yield pixel values (1, channel, height, width), one image at a time.
+
+    Parameters
+    ----------
+    images
+        Files, PIL images, arrays (height, width, 3) or (image, height, width, 3) of bytes or of floats from 0
+        to 1, or arrays (image, channel, height, width) of floats that are pixel values already.
+    processor
+        The model's image processor, if there is one: anything that takes ``images=`` and gives pixel values.
+        Without it, images are resized to the model's size and brought from 0..1 to -1..1.
+    """
+    config = vision_config(model.config)
+    height, width = pair(config.image_size)
+    channels = int(getattr(config, "num_channels", 3))
+    for item in images:
+        if isinstance(item, (np.ndarray, torch.Tensor)):
+            array = np.asarray(item.detach().cpu() if isinstance(item, torch.Tensor) else item)
+            if array.ndim == 4 and array.shape[1:] == (channels, height, width) and array.dtype.kind == "f":
+                ready = torch.from_numpy(array.astype(np.float32))
+                yield from (ready[i : i + 1] for i in range(len(ready)))
+                continue
+            pictures = [_from_array(one, channels) for one in (array if array.ndim == 4 else array[None])]
+        else:
+            pictures = [
+                _from_file(item, channels) if isinstance(item, (str, os.PathLike)) else _picture(item)
+            ]
+        for picture in pictures:
+            yield _pixels(picture.convert(_MODES[channels]), (width, height), processor)
+
+
+def _pixels(picture: Any, size: tuple[int, int], processor: Any) -> torch.Tensor:
+    # A tokenizer is callable too, and comes with models that look at images and read.
+    if callable(processor) and not hasattr(processor, "convert_ids_to_tokens"):
+        values = processor(images=picture, return_tensors="pt")["pixel_values"]
+        return torch.as_tensor(values, dtype=torch.float32)
+    from PIL import Image
+
+    resized = np.asarray(picture.resize(size, Image.Resampling.BILINEAR), dtype=np.float32)
+    planes = resized[None] if resized.ndim == 2 else np.moveaxis(resized, 2, 0)
+    return torch.from_numpy(planes / np.float32(127.5) - np.float32(1.0))[None]
+
+
+def _picture(item: Any) -> Any:
+    if not hasattr(item, "convert"):
+        raise InputError(f"an image must be a file, an array or a PIL image, but is {type(item).__name__}.")
+    return item
+
+
+def _from_file(path: str | os.PathLike[str], channels: int) -> Any:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(Path(path)) as picture:
+            return picture.convert(_MODES[channels])
+    except FileNotFoundError:
+        raise InputError(f"the image {path} does not exist.") from None
+    except (UnidentifiedImageError, OSError, SyntaxError) as error:
+        raise InputError(f"{path} is no image that can be read ({error}).") from error
+
+
+def _from_array(array: NDArray[Any], channels: int) -> Any:
+    from PIL import Image
+
+    if array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:
+        raise InputError(
+            "an image array must be (height, width, 3), or a batch of pixel values of the model's own size, but "
+            f"its shape is {array.shape} ({channels} channels wanted by the model)."
+        )
+    if array.dtype.kind == "f":
+        if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
+            raise InputError("an image array of floats must lie between 0 and 1; bytes are fine as they are.")
+        array = np.rint(array * 255)
+    elif array.dtype != np.uint8:
+        raise InputError(f"an image array must hold bytes (uint8) or floats, but its dtype is {array.dtype}.")
+    return Image.fromarray(array.astype(np.uint8), "RGB")
+
+
+def vision_config(config: Any) -> Any:
+    """Return the part of a config that speaks of images."""
+    return getattr(config, "vision_config", config)
+
+
+def pair(size: Any) -> tuple[int, int]:
+    """Return (height, width) of a size that may be one number."""
+    if isinstance(size, (int, np.integer)):
+        return int(size), int(size)
+    height, width = size
+    return int(height), int(width)
+
+
+def image_labels(config: Any) -> tuple[str, ...]:
+    """Return a label per patch, "row,column"; what the model puts before them is labeled by the capture."""
+    vision = vision_config(config)
+    patch = getattr(vision, "patch_size", None)
+    if patch is None or not hasattr(vision, "image_size"):
+        return ()
+    (height, width), (tall, wide) = pair(vision.image_size), pair(patch)
+    return tuple(f"{row},{column}" for row in range(height // tall) for column in range(width // wide))

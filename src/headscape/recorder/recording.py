@@ -1,0 +1,270 @@
+"""Recording: what an observer keeps of a forward pass, as one list of records per row of the batch."""
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headscape.errors import InputError, ModelError
+from headscape.recorder.attention import (
+    MASKED_BELOW,
+    WORKING_FAMILIES,
+    AttentionCall,
+    is_plain_causal,
+    observed,
+)
+from headscape.recorder.stacks import LayerNumbers, stack_names
+from headscape.tensor.attention_record import (
+    AttentionRecord,
+    BoolArray,
+    Float32Array,
+    causal_visibility,
+    describe_visibility,
+    full_visibility,
+)
+
+# Masks differ between a few kinds of layers only (full, sliding, cross): so many are remembered at a time.
+_REMEMBERED_MASKS = 4
+
+Points = NDArray[np.intp] | slice
+
+
+@dataclass
+class Recording:
+    """Keeps queries and keys of every attention call, for each row of the batch.
+
+    Parameters
+    ----------
+    rows
+        Rows of the batch that the model is given.
+    layers
+        Only these layers; the others are computed but not kept.
+    exact
+        Also keep the probabilities that the model's own code computes.
+    kept_tokens
+        Which tokens of each row are no padding, for the model's input and for its decoder; padding is cut
+        out of what is recorded. None where nothing is padded.
+    """
+
+    rows: int
+    layers: Collection[int] | None = None
+    exact: bool = False
+    kept_tokens: Mapping[str, NDArray[np.bool_] | None] = field(default_factory=dict)
+    _numbers: LayerNumbers = field(default_factory=LayerNumbers)
+    _records: list[list[tuple[tuple[str, str], AttentionRecord]]] = field(default_factory=list)
+    _terms: "OrderedDict[tuple[Any, ...], tuple[Any, ...]]" = field(default_factory=OrderedDict)
+
+    def see(self, call: AttentionCall) -> None:
+        """Copy the queries and keys of a call."""
+        group, layer = self._numbers.of(call.name)
+        batch = len(call.queries)
+        if batch != self.rows:
+            raise ModelError(
+                f"{call.name} splits a window into pieces ({batch} rows where the model was given {self.rows}), "
+                "so that it has no single query x key matrix. Models with shifted windows such as Swin cannot "
+                "be captured."
+            )
+        if not self._records:
+            self._records += [[] for _ in range(batch)]
+        if self.layers is not None and layer not in self.layers:
+            return
+        probs = _own_probs(call) if self.exact else None
+        for row in range(batch):
+            self._records[row].append((group, self._record(call, row, layer, group[1], probs)))
+
+    def gate(self, call: AttentionCall) -> None:
+        """Leave the model's output alone."""
+
+    def records(self) -> list[list[AttentionRecord]]:
+        """Return the records of each row, stacks named, or raise if there is nothing."""
+        if not self._records:
+            raise ModelError(
+                "no attention was seen: this model computes it in code of its own. Families that work: "
+                f"{WORKING_FAMILIES}."
+            )
+        if self.layers is not None and (unknown := set(self.layers) - self._numbers.layers()):
+            have = sorted(self._numbers.layers())
+            raise InputError(
+                f"layers must be from {have[0]} to {have[-1]}, but {', '.join(map(str, sorted(unknown)))} was "
+                "asked for."
+            )
+        names = stack_names(self._numbers.groups)
+        return [[record.replace(stack=names[group]) for group, record in row] for row in self._records]
+
+    def _record(
+        self, call: AttentionCall, row: int, layer: int, kind: str, probs: torch.Tensor | None
+    ) -> AttentionRecord:
+        n_queries, n_keys = call.queries.shape[2], call.keys.shape[2]
+        queries_at, keys_at = self._kept(call, row, kind, n_queries, n_keys)
+        visible, bias = self._additive_terms(call, row, queries_at, keys_at)
+        return AttentionRecord(
+            layer=layer,
+            queries=_copy(call.queries[row], queries_at),
+            keys=_copy(call.keys[row], keys_at),
+            scale=call.scale,
+            visible=visible,
+            module=call.name,
+            kind=kind,
+            softcap=None if call.softcap is None else float(call.softcap),
+            bias=bias,
+            sinks=None if call.sinks is None else _to_numpy(call.sinks),
+            probs=None if probs is None else _copy(probs[row], queries_at)[:, :, keys_at],
+        )
+
+    def _kept(
+        self, call: AttentionCall, row: int, kind: str, n_queries: int, n_keys: int
+    ) -> tuple[Points, Points]:
+        """Return the queries and keys that are no padding."""
+        in_decoder = kind == "cross" or "decoder" in call.name
+        side = "decoder" if in_decoder and "decoder" in self.kept_tokens else "input"
+        return (
+            self._points(side, row, n_queries),
+            self._points("input" if kind == "cross" else side, row, n_keys),
+        )
+
+    def _points(self, side: str, row: int, n: int) -> Points:
+        kept = self.kept_tokens.get(side)
+        # Where the model changes the number of points (audio frames, patches) padding cannot be followed.
+        if kept is None or kept.shape[1] != n or kept[row].all():
+            return slice(None)
+        return np.flatnonzero(kept[row])
+
+    def _additive_terms(
+        self, call: AttentionCall, row: int, queries_at: Points, keys_at: Points
+    ) -> tuple[BoolArray, Float32Array | None]:
+        """Return visibility and bias of a row; layers that share a mask share the arrays."""
+        terms = [term for term in (call.mask, call.bias) if term is not None]
+        n_heads, n_queries, n_keys = call.queries.shape[1], call.queries.shape[2], call.keys.shape[2]
+        key = (row, n_heads, n_queries, n_keys, *(id(term) for term in terms))
+        if key not in self._terms:
+            if len(self._terms) >= _REMEMBERED_MASKS * self.rows:
+                self._terms.popitem(last=False)
+            visible, bias = _split_terms(terms, row, n_heads, n_queries, n_keys, queries_at, keys_at)
+            # The terms are remembered with the result, so that their ids are not given to other tensors.
+            self._terms[key] = (visible, bias, terms)
+        visible, bias, _ = self._terms[key]
+        return visible, bias
+
+
+def record_batch(
+    model: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    layers: Collection[int] | None = None,
+    exact: bool = False,
+) -> list[list[AttentionRecord]]:
+    """Run one forward pass and return the records of each row of the batch.
+
+    Parameters
+    ----------
+    model
+        A transformers model; it is run in evaluation mode without gradients and left as it was.
+    inputs
+        Arguments of the model's forward, such as ``input_ids`` and ``attention_mask``. Padding that the masks
+        mark is cut out of the records.
+    layers
+        Only these layers.
+    exact
+        Also keep the model's own probabilities (forms them: O(L^2) memory a head).
+    """
+    kept = {
+        side: None if mask is None else np.asarray(torch.as_tensor(mask).cpu()).astype(bool)
+        for side, mask in (
+            ("input", inputs.get("attention_mask")),
+            ("decoder", inputs.get("decoder_attention_mask")),
+        )
+        if side == "input" or "decoder_input_ids" in inputs
+    }
+    rows = next((len(value) for value in inputs.values() if isinstance(value, torch.Tensor)), None)
+    if rows is None:
+        raise InputError(
+            f"inputs must hold tensors, such as input_ids, but have {', '.join(inputs) or 'nothing'}."
+        )
+    recording = Recording(rows, layers=layers, exact=exact, kept_tokens=kept)
+    with observed(model, recording), evaluating(model), torch.no_grad():
+        model(**inputs)
+    return recording.records()
+
+
+@contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Switch dropout off, and put every part of the model back into its own mode afterwards."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _split_terms(
+    terms: Sequence[torch.Tensor],
+    row: int,
+    n_heads: int,
+    n_queries: int,
+    n_keys: int,
+    queries_at: Points,
+    keys_at: Points,
+) -> tuple[BoolArray, Float32Array | None]:
+    """Split what the model adds to its logits into which keys are visible, and a bias on those."""
+    unpadded = isinstance(queries_at, slice) and isinstance(keys_at, slice)
+    if len(terms) == 1 and unpadded and is_plain_causal(terms[0]):
+        return causal_visibility(n_queries, n_keys), None
+    visible: NDArray[np.bool_] | None = None
+    bias: NDArray[np.float32] | None = None
+    for term in terms:
+        rows = term[row if len(term) > 1 else 0]
+        values = _to_numpy(torch.where(rows, 0.0, -torch.inf) if rows.dtype == torch.bool else rows)
+        values = values[:, queries_at][:, :, keys_at]
+        seen = values > MASKED_BELOW
+        visible = seen if visible is None else visible & seen
+        if np.any(values, where=seen):
+            added = np.where(seen, values, np.float32(0.0))
+            bias = added if bias is None else bias + added
+    if bias is not None:
+        bias = np.ascontiguousarray(np.broadcast_to(bias, (n_heads, *bias.shape[1:])))
+    shape = (len(np.arange(n_queries)[queries_at]), len(np.arange(n_keys)[keys_at]))
+    if visible is None:
+        return full_visibility(*shape), bias
+    one = visible[0] if len(visible) == 1 or (visible == visible[:1]).all() else None
+    if one is None:
+        return visible, bias
+    word = describe_visibility(one)
+    known = {"full": full_visibility, "causal": causal_visibility}
+    return (known[word](*shape) if word in known else np.ascontiguousarray(one)), bias
+
+
+def _own_probs(call: AttentionCall) -> torch.Tensor:
+    """Return the probabilities (batch, head, query, key) that the model's own eager code computes."""
+    source = sys.modules[type(call.module).__module__]
+    eager: Callable[..., tuple[torch.Tensor, torch.Tensor]] | None = getattr(
+        source, "eager_attention_forward", None
+    )
+    if eager is None:
+        raise ModelError(
+            f"{call.name} has no eager code of its own, so that exact=True cannot compare with it. Leave exact "
+            "out."
+        )
+    extra = {"softcap": call.softcap, "position_bias": call.bias, "s_aux": call.sinks}
+    given = {name: value for name, value in extra.items() if value is not None}
+    _, probs = eager(
+        call.module, call.queries, call.keys, call.values, call.mask, scaling=call.scale, dropout=0.0, **given
+    )
+    return probs
+
+
+def _to_numpy(x: torch.Tensor) -> Float32Array:
+    array: Float32Array = x.detach().to(device="cpu", dtype=torch.float32).numpy()
+    return array
+
+
+def _copy(x: torch.Tensor, points: Points) -> Float32Array:
+    """Copy (head, point, ...) to float32: a view would keep the model's larger tensors alive."""
+    return np.array(_to_numpy(x)[:, points], dtype=np.float32, order="C")

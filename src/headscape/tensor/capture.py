@@ -1,0 +1,377 @@
+"""A capture: queries, keys, scale and mask of every attention module, window by window.
+
+Only queries and keys are kept (L x d a head), never the L x L matrices; the fields are computed from them on
+demand. A capture lives in memory or in a store, where each window is a part of its own.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Self
+
+import numpy as np
+
+from headscape.errors import FileFormatError, InputError
+from headscape.tensor.attention_record import (
+    AttentionRecord,
+    BoolArray,
+    Float32Array,
+    causal_visibility,
+    full_visibility,
+)
+from headscape.tensor.capture_window import (
+    Labels,
+    LayerInfo,
+    MemoryWindow,
+    StoredWindow,
+    Window,
+    chosen_heads,
+    write_window,
+)
+from headscape.tensor.checks import as_float_array
+from headscape.tensor.fields import field_of_head
+from headscape.tensor.network_tensor import NetworkTensor
+from headscape.tensor.store import Store, content_hash
+
+__all__ = ["AttentionRecord", "Capture", "window_name"]
+
+KIND = "capture"
+logger = logging.getLogger(__name__)
+
+
+def window_name(window: int) -> str:
+    """Return the name of a window's part in the store."""
+    return f"window-{window:05d}"
+
+
+class Capture:
+    """Queries and keys of a model, for several windows.
+
+    A model with one stack of attention has the stack "self". Models with several keep them apart
+    ("encoder", "decoder" and "cross"; "text" and "vision"): :attr:`stacks` names them, :meth:`select` gives
+    the capture of another one, and everything else speaks of the selected stack, at first the first.
+
+    Parameters
+    ----------
+    windows
+        The captured windows.
+    provenance
+        Model, tokenizer, input, parameters and versions.
+    stack
+        The selected stack; by default the first that the model called.
+    heads
+        Limits the capture to these (layer, head) pairs of the selected stack.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> capture = Capture.from_arrays(rng.normal(size=(2, 4, 8, 3)), rng.normal(size=(2, 2, 8, 3)), 0.5)
+    >>> capture
+    Capture(1 window, 8 heads, 4 key-value heads, stack 'self')
+    >>> capture.tensor(0, "energy")
+    NetworkTensor(query 8 x key 8 x head 8, field='energy', dtype=float32)
+    """
+
+    def __init__(
+        self,
+        windows: Sequence[Window],
+        provenance: Mapping[str, Any],
+        stack: str | None = None,
+        heads: Iterable[tuple[int, int]] | None = None,
+    ) -> None:
+        if not windows:
+            raise InputError("a capture needs at least one window, but none was given.")
+        self._windows = tuple(windows)
+        self._layers: tuple[LayerInfo, ...] = windows[0].layers
+        self.provenance: Mapping[str, Any] = dict(provenance)
+        self.stack = self.stacks[0] if stack is None else stack
+        if self.stack not in self.stacks:
+            raise InputError(f"stack must be one of {', '.join(self.stacks)}, but is {stack!r}.")
+        self._keep = None if heads is None else frozenset((int(layer), int(head)) for layer, head in heads)
+        everything = set(chosen_heads(self._layers, self.stack, None))
+        if self._keep is not None:
+            _require_known(sorted(self._keep), everything, self.stack)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Open a capture on disk; nothing but the header is read yet.
+
+        A capture that was interrupted opens with the windows that were finished.
+        """
+        store = Store.open(path, KIND)
+        names = [name for name in store.parts() if name.startswith("window-")]
+        if names != [window_name(i) for i in range(len(names))] or not names:
+            raise FileFormatError(
+                f"{path} has no finished window. Run the same capture again: it goes on where it stopped."
+            )
+        parameters = store.header["parameters"]
+        wanted = parameters.get("n_windows", len(names))
+        if len(names) < wanted:
+            logger.warning("%s is unfinished: %d of %d windows are there", path, len(names), wanted)
+        heads = parameters.get("heads")
+        return cls(
+            [StoredWindow(store, name) for name in names],
+            {**parameters, "versions": store.header["versions"], "input_hash": store.header["input_hash"]},
+            heads=None if heads is None else [(layer, head) for layer, head in heads],
+        )
+
+    @classmethod
+    def from_records(
+        cls,
+        windows: Sequence[Sequence[AttentionRecord]],
+        *,
+        tokens: Sequence[Labels] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+        heads: Iterable[tuple[int, int]] | None = None,
+    ) -> Self:
+        """Build a capture in memory from the records of each window, and their labels per stack and axis."""
+        labels: Sequence[Labels] = tokens if tokens is not None else [{}] * len(windows)
+        kept = [MemoryWindow(tuple(records), names) for records, names in zip(windows, labels, strict=True)]
+        return cls(kept, provenance or {}, heads=heads)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        queries: object,
+        keys: object,
+        scale: float | None = None,
+        *,
+        causal: bool = True,
+        visible: BoolArray | None = None,
+        tokens: Sequence[str] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Build a capture from queries and keys that are already there.
+
+        Parameters
+        ----------
+        queries : ([[window,] layer,] head, query, d) array
+            Queries after position encoding.
+        keys : ([[window,] layer,] kv_head, key, d) array
+            Keys after position encoding; fewer heads than the queries where they are shared.
+        scale
+            The factor of the dot product; by default d ** -1/2.
+        causal
+            Whether a query sees only the keys up to its own place; without it, all.
+        visible : (query, key) bool
+            Which keys each query sees, in place of ``causal``.
+        tokens
+            One string per query (and key), the same for every window.
+        """
+        q, k = _five_axes(queries, "queries"), _five_axes(keys, "keys")
+        if q.shape[:2] != k.shape[:2]:
+            raise InputError(
+                f"queries and keys must have the same windows and layers, but are {q.shape} and {k.shape}."
+            )
+        if visible is None:
+            visible = (causal_visibility if causal else full_visibility)(q.shape[3], k.shape[3])
+        factor = float(q.shape[-1] ** -0.5 if scale is None else scale)
+        windows = [
+            [AttentionRecord(layer, q[w, layer], k[w, layer], factor, visible) for layer in range(q.shape[1])]
+            for w in range(len(q))
+        ]
+        labels: Labels = {} if tokens is None else {"self": {"query": tokens}}
+        return cls.from_records(windows, tokens=[labels] * len(windows), provenance=provenance)
+
+    @property
+    def n_windows(self) -> int:
+        """Number of windows."""
+        return len(self._windows)
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """The stacks of attention, in the order in which the model calls them."""
+        return tuple(dict.fromkeys(info.stack for info in self._layers))
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers of the selected stack."""
+        return tuple(dict.fromkeys(layer for layer, _ in self.heads))
+
+    @property
+    def heads(self) -> tuple[tuple[int, int], ...]:
+        """All (layer, head) pairs, layer-major."""
+        return tuple(chosen_heads(self._layers, self.stack, self._keep))
+
+    @property
+    def kv_heads(self) -> tuple[tuple[int, int], ...]:
+        """All (layer, key-value head) pairs, layer-major."""
+        groups = {i.layer: i.n_heads // i.n_kv_heads for i in self._layers if i.stack == self.stack}
+        return tuple(dict.fromkeys((layer, head // groups[layer]) for layer, head in self.heads))
+
+    def select(
+        self, stack: str | None = None, *, heads: Iterable[tuple[int, int]] | None = None
+    ) -> "Capture":
+        """Return the same capture with another stack selected, or limited to some heads; nothing is copied.
+
+        Examples
+        --------
+        >>> capture = Capture.from_arrays(np.ones((2, 4, 8, 3)), np.ones((2, 2, 8, 3)))
+        >>> capture.select(heads=[(1, 3)]).heads
+        ((1, 3),)
+        """
+        if heads is None and stack in (None, self.stack):
+            heads = self._keep
+        return Capture(self._windows, self.provenance, stack or self.stack, heads)
+
+    def tokens(self, window: int) -> tuple[str, ...]:
+        """Return the token strings of the queries of a window; empty if they are not known."""
+        return self._window(window).tokens(self.stack, "query")
+
+    def key_tokens(self, window: int) -> tuple[str, ...]:
+        """Return the token strings of the keys of a window: those of the queries but in cross-attention."""
+        return self._window(window).tokens(self.stack, "key") or self.tokens(window)
+
+    def record(self, window: int, layer: int) -> AttentionRecord:
+        """Return one layer of one window, with all its heads, reading only that layer."""
+        if layer not in self.layers:
+            raise InputError(f"layer must be one of {_span(self.layers)}, but is {layer!r}.")
+        return self._window(window).record(self.stack, layer)
+
+    def records(self, window: int) -> Iterator[AttentionRecord]:
+        """Yield the layers of one window, one at a time."""
+        for layer in self.layers:
+            yield self.record(window, layer)
+
+    def tensor(
+        self,
+        window: int,
+        field: str = "probs",
+        layers: Iterable[int] | None = None,
+        heads: Iterable[tuple[int, int]] | None = None,
+    ) -> NetworkTensor:
+        """Build the network tensor of one window, head by head.
+
+        Parameters
+        ----------
+        window
+            Number of the window.
+        field
+            "probs", "logits" or "energy" (see :mod:`headscape.tensor.fields`).
+        layers
+            Only these layers.
+        heads
+            Only these (layer, head) pairs.
+
+        Notes
+        -----
+        Time O(H L^2 d); memory 4 H L^2 bytes for the result and one head beside it. Heads that are not asked
+        for are not read.
+        """
+        pairs = self._pairs(layers, heads)
+        data: Float32Array | None = None
+        for index, (layer, values) in enumerate(self._fields(window, pairs, field)):
+            if data is None:
+                # The head axis is the slowest in memory: each head is written, and later read, in one run.
+                data = np.empty((len(pairs), *values.shape), dtype=np.float32)
+            if values.shape != data.shape[1:]:
+                raise InputError(
+                    f"layer {layer} has {values.shape} queries x keys, but layer {pairs[0][0]} has "
+                    f"{data.shape[1:]}: choose layers of one size with layers=[...]."
+                )
+            data[index] = values
+        assert data is not None  # _pairs never returns nothing
+        return NetworkTensor(
+            data.transpose(1, 2, 0),
+            heads=pairs,
+            tokens=self.tokens(window) or None,
+            key_tokens=self.key_tokens(window) or None,
+            field=field,
+            provenance={**self.provenance, "window": window, "stack": self.stack},
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> "Capture":
+        """Write the capture to a folder and return it as it is there; windows that are there already stay."""
+        parameters = {**self.provenance, "n_windows": self.n_windows, "heads": _listed(self._keep)}
+        versions = parameters.pop("versions", None)
+        known_hash = parameters.pop("input_hash", None)
+        with Store.create(
+            path, KIND, parameters=parameters, input_hash=known_hash or self._hash(), versions=versions
+        ) as store:
+            for window, source in enumerate(self._windows):
+                if store.has(window_name(window)):
+                    continue
+                records = [source.record(info.stack, info.layer) for info in self._layers]
+                labels = {s: {a: source.tokens(s, a) for a in ("query", "key")} for s in self.stacks}
+                with store.writing(window_name(window)) as part:
+                    write_window(part, records, labels)
+        return Capture.load(path)
+
+    def __repr__(self) -> str:
+        plural = "" if self.n_windows == 1 else "s"
+        return (
+            f"Capture({self.n_windows} window{plural}, {len(self.heads)} heads, {len(self.kv_heads)} "
+            f"key-value heads, stack {self.stack!r})"
+        )
+
+    def _window(self, window: int) -> Window:
+        if not 0 <= window < self.n_windows:
+            raise InputError(f"window must be from 0 to {self.n_windows - 1}, but is {window!r}.")
+        return self._windows[window]
+
+    def _fields(
+        self, window: int, pairs: Sequence[tuple[int, int]], field: str
+    ) -> Iterator[tuple[int, Float32Array]]:
+        """Yield layer and field of each head; whole layers are read at once, single heads one by one."""
+        source = self._window(window)
+        sizes = {info.layer: info.n_heads for info in self._layers if info.stack == self.stack}
+        for layer, of_layer in groupby(pairs, key=lambda pair: pair[0]):
+            heads = [head for _, head in of_layer]
+            if len(heads) == sizes[layer]:
+                record = source.record(self.stack, layer)
+                yield from ((layer, field_of_head(record, head, field)) for head in heads)
+            else:
+                for head in heads:
+                    yield layer, field_of_head(source.head(self.stack, layer, head), 0, field)
+
+    def _pairs(
+        self, layers: Iterable[int] | None, heads: Iterable[tuple[int, int]] | None
+    ) -> list[tuple[int, int]]:
+        """Return the asked-for pairs in layer-major order, or raise if one is not there."""
+        have = self.heads
+        wanted_layers = set(self.layers if layers is None else layers)
+        if unknown := wanted_layers - set(self.layers):
+            raise InputError(
+                f"layers must be among {_span(self.layers)}, but {sorted(unknown)} was asked for."
+            )
+        wanted = set(have if heads is None else ((int(layer), int(head)) for layer, head in heads))
+        _require_known(sorted(wanted), set(have), self.stack)
+        pairs = [pair for pair in have if pair in wanted and pair[0] in wanted_layers]
+        if not pairs:
+            raise InputError("no head is left: layers and heads must have heads in common.")
+        return pairs
+
+    def _hash(self) -> str:
+        window = self._windows[0]
+        records = (window.record(info.stack, info.layer) for info in self._layers)
+        return content_hash(*(array for record in records for array in (record.queries, record.keys)))
+
+
+def _five_axes(x: object, name: str) -> Float32Array:
+    array = as_float_array(x, name).astype(np.float32, copy=False)
+    if not 3 <= array.ndim <= 5:
+        raise InputError(
+            f"{name} must be ([[window,] layer,] head, point, d), 3 to 5 axes, but are {array.shape}."
+        )
+    return array.reshape((1,) * (5 - array.ndim) + array.shape)
+
+
+def _require_known(wanted: list[tuple[int, int]], known: set[tuple[int, int]], stack: str) -> None:
+    unknown = [pair for pair in wanted if pair not in known]
+    if unknown:
+        names = ", ".join(f"{layer}.{head}" for layer, head in unknown[:5])
+        last = max(known)
+        raise InputError(
+            f"there is no head {names} (layer.head) in the stack {stack!r}: it has {len(known)} heads, "
+            f"the last is {last[0]}.{last[1]}."
+        )
+
+
+def _listed(heads: frozenset[tuple[int, int]] | None) -> list[list[int]] | None:
+    return None if heads is None else [list(pair) for pair in sorted(heads)]
+
+
+def _span(layers: tuple[int, ...]) -> str:
+    whole = layers == tuple(range(layers[0], layers[-1] + 1))
+    return f"{layers[0]} to {layers[-1]}" if whole else ", ".join(map(str, layers))

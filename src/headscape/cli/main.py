@@ -9,6 +9,7 @@ import typer
 from headscape._version import __version__
 from headscape.cli.capture import capture
 from headscape.cli.console import set_up_logging
+from headscape.cli.entropy import entropy
 from headscape.cli.info import info
 from headscape.cli.organize import organize
 from headscape.errors import HeadscapeError
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command()(capture)
 app.command()(organize)
+app.command()(entropy)
 app.command()(info)
 
 

@@ -65,6 +65,8 @@ _HOME = {
     "Organization": "geometry.organization",
     "PartitionTree": "geometry.partition_tree",
     "Questionnaire": "geometry.questionnaire",
+    "Study": "study.study",
+    "analyze": "study.analyze",
     "best_approximation": "analysis.sparsity",
     "bootstrap": "analysis.intervals",
     "capture": "recorder.capturing",

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from headscape.geometry.tree_emd import tree_emd as tree_emd
     from headscape.recorder.capturing import capture as capture
     from headscape.recorder.models import load_model as load_model
+    from headscape.study.analyze import analyze as analyze
+    from headscape.study.study import Study as Study
     from headscape.tensor.capture import Capture as Capture
     from headscape.tensor.files import load_tensor as load_tensor
     from headscape.tensor.files import save_tensor as save_tensor

@@ -180,7 +180,7 @@ def pooled_tables(tables: Sequence[EnergyTables]) -> EnergyTables:
 
     def pooled(frames: "Sequence[pd.DataFrame]", labels: tuple[str, ...]) -> "pd.DataFrame":
         frame = pd.concat(list(frames))
-        measures = [name.removesuffix("_q25") for name in frame if str(name).endswith("_q25")]
+        measures = [str(name).removesuffix("_q25") for name in frame if str(name).endswith("_q25")]
         rows = [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
         return _summary(rows, labels, measures)
 

@@ -16,9 +16,13 @@ MEASURES = {
         "entropy", "Sum of the absolute coarse Haar coefficients of the head, mean over windows.", True
     ),
     "rank": Measure("mean rank", "Mean rank of the entropy over windows, 1 for the lowest.", True),
-    "bottom_count": Measure("low in", "Number of windows in which the entropy is among the lowest tenth.", True),
+    "bottom_count": Measure(
+        "low in", "Number of windows in which the entropy is among the lowest tenth.", True
+    ),
     "top_count": Measure("high in", "Number of windows in which the entropy is among the highest tenth."),
-    "mu_K": Measure("μ_K", "Key incoherence: largest squared key norm against the mean; 1 = equal norms.", True),
+    "mu_K": Measure(
+        "μ_K", "Key incoherence: largest squared key norm against the mean; 1 = equal norms.", True
+    ),
     "mu_K_centered": Measure("μ_K centered", "Key incoherence of the keys minus their mean."),
     "mu_K_without_first": Measure("μ_K w/o first", "Key incoherence without the first token."),
     "leverage": Measure("leverage", "Leverage-score coherence of the key matrix."),

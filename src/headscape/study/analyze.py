@@ -110,7 +110,7 @@ def analyze(
     if given and inputs is not None:
         raise InputError("a capture has its inputs already: leave inputs out, or give the model.")
     options = {"n_iter": QUICK["n_iter"] if quick else 3} | organize_options
-    parameters = {
+    parameters: dict[str, Any] = {
         "model": "a capture" if given else _model_name(model),
         "windows": model.n_windows if given else windows or (QUICK["windows"] if quick else 6),
         "length": None if given else length or (QUICK["length"] if quick else 256),
@@ -124,36 +124,33 @@ def analyze(
     }
     if not given and inputs is None:
         inputs = sample_text()
-    input_hash = model.provenance.get("input_hash", "") if given else _input_hash(inputs)
-    with StudyFolder(out, parameters, input_hash) as folder:
+    about: dict[str, Any] = {
+        "command": command or "hs.analyze(...)",
+        "license": weights_license(model),
+        "input_hash": model.provenance.get("input_hash", "") if given else _input_hash(inputs),
+    }
+    how = {"device": device, "dtype": dtype, "revision": revision, "trust_remote_code": trust_remote_code}
+    with StudyFolder(out, parameters, about["input_hash"]) as folder:
         steps = Steps(progress)
-        steps.plan(CAPTURE_COST * parameters["windows"])
         start = time.perf_counter()
         if given:
-            capture, loaded = (model if folder.capture_path is None else model.save(folder.capture_path)), None
+            capture = model if folder.capture_path is None else model.save(folder.capture_path)
+            loaded = None
         else:
-            how = {"device": device, "dtype": dtype, "revision": revision}
-            how["trust_remote_code"] = trust_remote_code
             capture, loaded = _captured(model, inputs, parameters, tokenizer, how, folder, steps)
-        spent = {"capture": time.perf_counter() - start}
-        material = Material(capture.select(stack), parameters, model=getattr(loaded, "model", None))
+        about["seconds"] = {"capture": time.perf_counter() - start}
+        material = Material(capture.select(stack), parameters, model=loaded)
         # The stages run one task per core themselves: threads inside each of them would only wait for cores.
         with threadpool_limits(1, user_api="blas"):
-            spent["organize"] = _run(material, chosen, options, folder, steps)
+            about["seconds"]["organize"] = _run(material, chosen, options, folder, steps)
         results = {stage.name: folder.results(stage, capture.n_windows) for stage in STAGES}
-        about = {
-            "command": command or "hs.analyze(...)",
-            "license": weights_license(model) if not given else "not stated",
-            "input_hash": input_hash,
-            "seconds": spent,
-        }
-        study = Study(
-            capture=material.capture,
-            organizations=tuple(material.organizations),
-            results={name: found for name, found in results.items() if found is not None},
-            parameters=parameters,
-            about=about,
-        )
+    study = Study(
+        capture=material.capture,
+        organizations=tuple(material.organizations),
+        results={name: found for name, found in results.items() if found is not None},
+        parameters=parameters,
+        about=about,
+    )
     if out is not None:
         study.save(out)
     return study
@@ -168,17 +165,20 @@ def _captured(
     folder: StudyFolder,
     steps: Steps,
 ) -> tuple[Capture, Any]:
-    """Load the model and capture its windows; finished windows are not captured again."""
+    """Load the model, capture its windows (finished ones not again), and return both."""
     from headscape.recorder.capturing import capture as capture_model
     from headscape.recorder.models import LoadedModel, load_model
 
     cost = CAPTURE_COST * parameters["windows"]
+    steps.plan(cost)
     with steps.step("loading the model", 0.3 * cost):
         if isinstance(model, (str, os.PathLike)):
             known = {name: value for name, value in how.items() if value is not None}
             loaded = load_model(model, **known)
         else:
-            loaded = model if isinstance(model, LoadedModel) else LoadedModel(model, tokenizer, _model_name(model))
+            loaded = (
+                model if isinstance(model, LoadedModel) else LoadedModel(model, tokenizer, _model_name(model))
+            )
     with steps.step("capturing", 0.7 * cost) as tell:
         found = capture_model(
             loaded,
@@ -189,7 +189,7 @@ def _captured(
             path=folder.capture_path,
             progress=tell,
         )
-    return found, loaded
+    return found, loaded.model
 
 
 def _run(

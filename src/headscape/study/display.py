@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from headscape.analysis.entropy import coefficients_by_support
 from headscape.energy.spectrum import energy_spectrum
-from headscape.report.measures import in_table, measure_of
+from headscape.report.measures import MEASURES, in_table, measure_of
 from headscape.report.page import PageData
 from headscape.report.pictures import float_text, gray_png, root_bytes, signed_bytes
+from headscape.study.license import packaged_name
 from headscape.study.tables import json_value
 from headscape.tensor.fields import field_of_head
 
@@ -43,7 +44,10 @@ def page_data(study: "Study") -> PageData:
         measures=_measures(study),
         findings=list(study.findings),
         warnings=[
-            {"title": f"{w.name.replace('-', ' ')}{f' ({w.axis})' if w.axis else ''}:", "message": f" {w.message}"}
+            {
+                "title": f"{w.name.replace('-', ' ')}{f' ({w.axis})' if w.axis else ''}:",
+                "message": f" {w.message}",
+            }
             for w in study.warnings
         ],
         facts=_facts(study),
@@ -54,8 +58,8 @@ def page_data(study: "Study") -> PageData:
 
 
 def _title(study: "Study") -> str:
-    model = study.capture.provenance.get("model", {})
-    return f"{model.get('name', 'model')} ({model['class']})" if model.get("class") else "attention heads"
+    name = study.capture.provenance.get("model", {}).get("name", "")
+    return f"{packaged_name(name)}" if name else "attention heads"
 
 
 def _facts(study: "Study") -> list[tuple[str, str]]:
@@ -96,17 +100,19 @@ def _pairs(values: Any) -> str:
 
 def _measures(study: "Study") -> list[dict[str, Any]]:
     shown = []
-    for column in study.heads:
-        measure = measure_of(str(column))
+    known = list(MEASURES)
+    columns = sorted(map(str, study.heads), key=lambda c: known.index(c) if c in known else len(known))
+    for column in columns:
+        measure = measure_of(column)
         values = [json_value(value) for value in study.heads[column]]
         shown.append(
             {
-                "key": str(column),
+                "key": column,
                 "title": measure.title,
                 "meaning": measure.meaning,
                 "panel": measure.panel,
-                "table": in_table(str(column)),
-                "numeric": in_table(str(column)) and not any(isinstance(v, (str, bool)) for v in values),
+                "table": in_table(column),
+                "numeric": in_table(column) and not any(isinstance(v, (str, bool)) for v in values),
                 "values": values,
             }
         )
@@ -218,7 +224,7 @@ def _window(study: "Study") -> dict[str, Any]:
         "key_order": order["key"][order["key"] < columns].tolist(),
         "attention": attention,
         "energy": energy,
-        "note": f"Window {WINDOW + 1}{cut}. Colors of the attention follow its square root.",
+        "note": f"Window {WINDOW + 1}{cut}. Colors of the attention follow its cube root.",
     }
 
 

@@ -148,7 +148,8 @@ def _frame(result: Result, name: str) -> "pd.DataFrame":
     frame = frame.astype(dict.fromkeys(words["integers"], np.int64))
     for column, values in words["words"].items():
         frame[column] = values
-    return frame[words["columns"]]
+    columns: list[str] = words["columns"]
+    return frame[columns]
 
 
 def _number(value: float) -> float | None:

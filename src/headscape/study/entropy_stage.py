@@ -35,7 +35,7 @@ def summarize_entropies(material: Material, results: Sequence[Result]) -> Summar
     """Return entropies, ranks and counts of every head, and what they are worth."""
     study = entropy_study_of(material, results)
     frame = study.to_frame().set_index(["layer", "head"])
-    return Summary(frame, _findings(study), study.warnings, study)
+    return Summary(frame, _findings(study), study.warnings, study, headlines=2)
 
 
 def entropy_study_of(material: Material, results: Sequence[Result]) -> EntropyStudy:
@@ -79,8 +79,12 @@ def _findings(study: EntropyStudy) -> tuple[str, ...]:
     if windows > 1:
         sentences.append(
             f"{len(named)} of {n} heads are among the lowest {share} by l{study.parameters['p']:g} entropy in all "
-            f"{windows} windows" + (f" ({name_heads(named, 8)})" if named else "") + f", {len(high)} among the "
-            f"highest" + (f" ({name_heads(high, 8)})" if high else "") + ". That a low entropy means little use "
+            f"{windows} windows"
+            + (f" ({name_heads(named, 8)})" if named else "")
+            + f", {len(high)} among the "
+            f"highest"
+            + (f" ({name_heads(high, 8)})" if high else "")
+            + ". That a low entropy means little use "
             "is a hypothesis: test it by removing heads before relying on it."
         )
     layers = _layers_of_lowest(study)

@@ -1,10 +1,10 @@
 """The folder of a study: what is finished in it, and how it is written part by part.
 
-    OUT/
-      headscape.json, parts/     the study's store: one part per stage and window
-      capture/                   queries and keys
-      organization-window-0/     the organization of each window
-      heads.csv, heads.json      the head table; summary.json, report.html, figures/
+OUT/
+headscape.json, parts/     the study's store: one part per stage and window
+capture/                   queries and keys
+organization-window-0/     the organization of each window
+heads.csv, heads.json      the head table; summary.json, report.html, figures/
 """
 
 import os

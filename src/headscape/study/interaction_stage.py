@@ -28,7 +28,9 @@ def summarize_interaction(material: Material, results: Sequence[Result]) -> Summ
     """Return the components of the learned interaction as columns."""
     if "interaction" not in results[0].arrays:
         missing = str(results[0].attributes["missing"]).rstrip(".")
-        return Summary(material.frame({}), (f"The learned interaction W_Q^T W_K is left out: {missing}.",))
+        return Summary(
+            material.frame({}), (f"The learned interaction W_Q^T W_K is left out: {missing}.",), headlines=0
+        )
     k90, rank = results[0].arrays["interaction"].T
     q25, median, q75 = np.nanquantile(k90, [0.25, 0.5, 0.75])
     sentence = (
@@ -36,7 +38,7 @@ def summarize_interaction(material: Material, results: Sequence[Result]) -> Summ
         f"head (interquartile {q25:.0f}-{q75:.0f})."
     )
     columns = {"interaction_k90": k90, "interaction_rank": rank}
-    return Summary(material.frame(columns), (sentence,))
+    return Summary(material.frame(columns), (sentence,), headlines=0)
 
 
 INTERACTION = Stage(

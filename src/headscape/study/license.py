@@ -5,10 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-_PACKAGED = {
-    "default": "Apache-2.0 (SmolLM2-135M-Instruct)",
-    "minilm": "Apache-2.0 (all-MiniLM-L6-v2)",
-}
+_PACKAGED = {"default": "SmolLM2-135M-Instruct", "minilm": "all-MiniLM-L6-v2"}
+_PACKAGED_LICENSE = "Apache-2.0"
 NOT_STATED = "not stated in the model's files"
 
 
@@ -23,10 +21,21 @@ def weights_license(model: Any) -> str:
     if not isinstance(model, (str, os.PathLike)):
         return NOT_STATED
     if str(model) in _PACKAGED:
-        return _PACKAGED[str(model)]
+        return f"{_PACKAGED_LICENSE} ({packaged_name(str(model))})"
     card = Path(model) / "README.md"
     if not card.is_file():
         return NOT_STATED
     front = card.read_text(encoding="utf-8", errors="replace").split("---")
     found = re.search(r"^license:\s*(\S.*)$", front[1], re.MULTILINE) if len(front) > 2 else None
     return found.group(1).strip() if found else NOT_STATED
+
+
+def packaged_name(name: str) -> str:
+    """Return what a packaged model is called elsewhere; other names stay.
+
+    Examples
+    --------
+    >>> packaged_name("default"), packaged_name("gpt2")
+    ('SmolLM2-135M-Instruct', 'gpt2')
+    """
+    return _PACKAGED.get(name, name)

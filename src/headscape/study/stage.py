@@ -102,12 +102,15 @@ class Summary:
         Named states in which its results say little.
     detail
         The stage's own result type, for those who want more than columns.
+    headlines
+        How many of the findings are among the first that a reader sees.
     """
 
     columns: "pd.DataFrame"
     findings: tuple[str, ...] = ()
     warnings: tuple[GeometryWarning, ...] = ()
     detail: Any = None
+    headlines: int = 1
 
 
 @dataclass(frozen=True)

@@ -119,9 +119,9 @@ class Study:
     @cached_property
     def findings(self) -> tuple[str, ...]:
         """What the numbers say, in sentences; the most important first."""
-        of_stages = [summary.findings for summary in self.summaries.values()]
-        first = [sentences[0] for sentences in of_stages if sentences]
-        rest = [sentence for sentences in of_stages for sentence in sentences[1:]]
+        of_stages = self.summaries.values()
+        first = [sentence for summary in of_stages for sentence in summary.findings[: summary.headlines]]
+        rest = [sentence for summary in of_stages for sentence in summary.findings[summary.headlines :]]
         return (*first, self._geometry_finding(), *rest)
 
     @property

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from tiny_models import ALL, inputs_of, tiny_model
 
 from headscape.energy.invariants import Status
 from headscape.errors import ModelError
 from headscape.recorder.interaction import head_weights, interaction_spectra
 from headscape.recorder.recording import record_batch
 from headscape.study.check import check
+from tiny_models import ALL, inputs_of, tiny_model
 
 NORMALIZED = {"Qwen3", "Qwen3Moe", "Gemma3Text", "Olmo2"}
 """Their queries and keys are normalized after the projection."""

@@ -6,15 +6,14 @@ const views = [];
 let chosen = -1;
 
 // Charts and lists join with what they do when a head is chosen.
-function addView(id, draw, mark) { views.push({ id, draw, mark }); }
+function addView(id, draw, mark, first = draw || (() => mark(chosen, "start"))) { views.push({ id, draw, mark, first }); }
 
 function choose(index, from) {
   if (!(index >= 0 && index < names.length)) return;
   chosen = index;
-  for (const view of views) if (view.mark) {
+  for (const view of views) {
     view.mark(index, from);
-    const element = byId(view.id);
-    if (element) element.dataset.chosen = names[index];
+    byId(view.id).dataset.chosen = names[index];
   }
   byId("announce").textContent = `Head ${names[index]} chosen`;
   history.replaceState(null, "", `#head=${names[index]}`);
@@ -30,12 +29,12 @@ function element(tag, text, attributes = {}) {
 // Plotly reads a little markup in labels: what comes from models is shown as it is.
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-function show(value) {
+function show(value, digits = 4) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (typeof value !== "number") return String(value);
   if (Number.isInteger(value)) return String(value);
   const size = Math.abs(value);
-  return size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+  return size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : String(Number(value.toPrecision(digits)));
 }
 
 function bytes(base64) {
@@ -79,19 +78,21 @@ function layout(extra) {
   const axis = { gridcolor: style("--grid"), zerolinecolor: style("--grid"), linecolor: style("--line"), tickfont: { size: 10 }, automargin: true };
   const base = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 46, r: 10, t: 8, b: 38 },
-    font: { family: "system-ui, sans-serif", size: 11, color: style("--quiet") }, showlegend: false, hovermode: "closest",
+    font: { family: "system-ui, sans-serif", size: 11, color: style("--quiet") }, showlegend: false, hovermode: "closest", modebar: { bgcolor: "rgba(0,0,0,0)", color: style("--quiet"), activecolor: style("--accent") },
     hoverlabel: { bgcolor: style("--paper"), bordercolor: style("--line"), font: { color: style("--ink"), size: 12 } },
   };
   const made = { ...base, ...extra };
   for (const name of ["xaxis", "yaxis"]) made[name] = { ...axis, ...(extra[name] || {}) };
   return made;
 }
-const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"], toImageButtonOptions: { format: "svg", filename: "headscape" } };
+// Only buttons that stay in the page: saving a picture, zoom and back.
+const BUTTONS = { flat: ["toImage", "zoom2d", "pan2d", "resetScale2d"], solid: ["toImage", "orbitRotation", "resetCameraDefault3d"], tree: ["toImage"] };
+const config = (kind) => ({ displaylogo: false, responsive: true, displayModeBar: kind !== "none", modeBarButtons: [BUTTONS[kind] || []], toImageButtonOptions: { format: "svg", filename: "headscape" } });
 const colorbar = (title) => ({ thickness: 10, outlinewidth: 0, tickfont: { size: 10 }, len: 0.9, title: { text: title, side: "right", font: { size: 11 } } });
 
-function plot(id, traces, extra, onClick) {
+function plot(id, traces, extra, onClick, kind = "flat") {
   const box = byId(id);
-  Plotly.react(box, traces, layout(extra), CONFIG);
+  Plotly.react(box, traces, layout(extra), config(kind));
   if (onClick && !box.dataset.bound) { box.on("plotly_click", onClick); box.dataset.bound = "yes"; }
 }
 

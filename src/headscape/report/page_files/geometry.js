@@ -33,7 +33,7 @@ function setUpMap() {
     const scene = { xaxis: { ...axis, title: { text: "1" } }, yaxis: { ...axis, title: { text: "2" } }, zaxis: { ...axis, title: { text: "3" } } };
     try {
       plot("map-chart", traces(), { xaxis: { title: { text: "coordinate 1" } }, yaxis: { title: { text: "coordinate 2" } }, scene },
-        (event) => { const p = event.points[0]; if (p.curveNumber === 0) choose(p.pointNumber, "map"); });
+        (event) => { const p = event.points[0]; if (p.curveNumber === 0) choose(p.pointNumber, "map"); }, dimensions === 2 ? "flat" : "solid");
     } catch (error) {
       dimensions = 2; press(["map-2d", "map-3d"], "map-2d"); draw();
     }
@@ -56,7 +56,7 @@ function setUpMeasures() {
   if (measureOf("entropy")) select.value = "entropy";
   const outline = () => {
     const x = layers.indexOf(data.heads.layer[chosen]), y = numbers.indexOf(data.heads.head[chosen]);
-    return chosen < 0 ? [] : [{ type: "rect", x0: x - 0.5, x1: x + 0.5, y0: y - 0.5, y1: y + 0.5, line: { color: style("--mark"), width: 3 } }];
+    return [{ type: "rect", x0: x - 0.5, x1: x + 0.5, y0: y - 0.5, y1: y + 0.5, line: { color: style("--mark"), width: 3 } }];
   };
   function draw() {
     const measure = measureOf(select.value);
@@ -69,7 +69,7 @@ function setUpMeasures() {
       place[row][column] = `head ${name}<br>${plain(measure.title)} ${show(measure.values[i])}`;
     });
     byId("measure-meaning").textContent = measure.meaning;
-    const ticks = (list) => ({ tickvals: list.map((_, i) => i).filter((i) => i % Math.ceil(list.length / 16) === 0), });
+    const ticks = (list) => ({ tickvals: list.map((_, i) => i).filter((i) => i % Math.ceil(list.length / 16) === 0) });
     const labelled = (list) => { const t = ticks(list); return { ...t, ticktext: t.tickvals.map((i) => list[i]) }; };
     plot("measure-chart", [{ type: "heatmap", z: grid, text: place, hoverinfo: "text", colorscale: "Viridis", xgap: 1, ygap: 1, colorbar: colorbar(plain(measure.title)) }],
       { xaxis: { title: { text: "layer" }, ...labelled(layers), showgrid: false, zeroline: false }, yaxis: { title: { text: "head" }, ...labelled(numbers), showgrid: false, zeroline: false }, shapes: outline() },
@@ -96,12 +96,12 @@ function setUpTree() {
   depth.append(element("option", "all", { value: "-1" }));
   for (let n = 2; n <= Math.min(deepest, 12); n += 1) depth.append(element("option", String(n), { value: String(n) }));
   let open = "f0";
-  const holds = (i) => { const at = order.indexOf(chosen); return chosen >= 0 && start[i] <= at && at < stop[i]; };
+  const holds = (i) => { const at = order.indexOf(chosen); return start[i] <= at && at < stop[i]; };
   function draw() {
     plot("tree-chart", [{ type: "icicle", ids, labels, parents: parent.map((p, i) => (i === 0 ? "" : `f${p}`)), values: parent.map((_, i) => stop[i] - start[i]),
       branchvalues: "total", level: open, maxdepth: Number(depth.value), tiling: { orientation: "v" }, sort: false, hovertext: text, hoverinfo: "text", textinfo: "label", pathbar: { side: "top", thickness: 18 },
       marker: { colors: meanLayer, colorscale: "Viridis", showscale: true, colorbar: colorbar("mean layer"), line: { color: parent.map((_, i) => (holds(i) ? style("--mark") : style("--paper"))), width: parent.map((_, i) => (holds(i) ? 2.5 : 0.5)) } } }],
-    { margin: { l: 4, r: 4, t: 22, b: 4 } });
+    { margin: { l: 4, r: 4, t: 22, b: 4 } }, null, "tree");
     const box = byId("tree-chart");
     box.dataset.open = open; box.dataset.depth = depth.value;
     if (!box.dataset.listening) {
@@ -126,7 +126,7 @@ function setUpAffinity() {
   const place = new Array(n);
   order.forEach((head, i) => { place[head] = i; });
   const at = () => (inTree ? place[chosen] : chosen);
-  const cross = () => (chosen < 0 ? [] : ["x", "y"].map((axis) => {
+  const cross = () => (["x", "y"].map((axis) => {
     const along = axis === "x" ? { x0: at(), x1: at(), y0: -0.5, y1: n - 0.5 } : { y0: at(), y1: at(), x0: -0.5, x1: n - 0.5 };
     return { type: "line", ...along, line: { color: style("--mark"), width: 1.5 } };
   }));

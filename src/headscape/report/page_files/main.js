@@ -64,11 +64,10 @@ async function start() {
   setUpTheme(); setUpWords(); setUpSections();
   // One chart per frame: the words can be read before the last chart is there.
   for (const view of views) {
-    if (!view.draw) continue;
-    await view.draw();
+    await view.first();
+    byId(view.id).dataset.chosen = names[chosen];
     await new Promise((next) => setTimeout(next));
   }
-  choose(chosen, "start");
   document.documentElement.dataset.ready = "yes";
 }
 start();

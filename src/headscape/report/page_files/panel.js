@@ -9,7 +9,7 @@ function setUpPanelNumbers() {
     for (const measure of data.measures.filter((m) => m.panel)) {
       const item = element("div");
       item.append(element("dt", measure.title, { title: measure.meaning }));
-      const value = element("dd", show(measure.values[index]), { "data-measure": measure.key, "data-value": JSON.stringify(measure.values[index]) });
+      const value = element("dd", show(measure.values[index], 3), { "data-measure": measure.key, "data-value": JSON.stringify(measure.values[index]) });
       if (measure.numeric && typeof measure.values[index] === "number") {
         const below = measure.values.filter((v) => v !== null && v < measure.values[index]).length;
         value.append(element("small", ` ${below + 1}/${names.length}`, { title: "rank among all heads, 1 is the lowest" }));
@@ -23,12 +23,12 @@ function setUpPanelNumbers() {
 }
 
 function setUpPictures() {
-  const { size, tokens, query_order: queryOrder, key_order: keyOrder, attention, energy, rows, columns } = data.window;
+  const { tokens, query_order: queryOrder, key_order: keyOrder, attention, energy, rows, columns } = data.window;
   const identity = (n) => Array.from({ length: n }, (_, i) => i);
   let organized = false, query = Math.min(rows - 1, 16), probs = null, field = null;
   const orders = () => (organized ? [queryOrder, keyOrder] : [identity(rows), identity(columns)]);
   const probability = (q, k) => (probs[q * columns + k] / 255) ** 2 * attention.high[chosen];
-  const energyAt = (q, k) => (field[q * columns + k] === 0 ? null : ((field[q * columns + k] - 128) / 127) * energy.limit[chosen]);
+  const energyAt = (q, k) => (field[q * columns + k] === 0 ? null : ((field[q * columns + k] - 128) / 126) * energy.limit[chosen]);
   const tokenAt = (list, i) => (list.length ? shownToken(list[i]) : String(i));
 
   function paint(id, color) {
@@ -47,8 +47,9 @@ function setUpPictures() {
   }
   function draw() {
     if (!probs) return;
-    paint("attention", (i) => viridis(probs[i] / 255));
-    if (field) paint("energy-picture", (i) => (field[i] === 0 ? [128, 128, 128, 40] : diverging((field[i] - 1) / 254)));
+    // The bytes are square roots; a little more root keeps weak attention visible beside a sink.
+    paint("attention", (i) => viridis((probs[i] / 255) ** 0.66));
+    if (field) paint("energy-picture", (i) => (field[i] === 0 ? [128, 128, 128, 40] : diverging((field[i] - 2) / 252)));
   }
   const spans = tokens.query.map((token, i) => {
     const span = element("span", shownToken(token) + (token.endsWith("\n") ? "\n" : ""), token.trim() === "" ? { class: "space" } : {});
@@ -99,14 +100,15 @@ function setUpPictures() {
   for (const [id, value] of [["order-original", false], ["order-organized", true]]) {
     byId(id).addEventListener("click", () => { organized = value; press(["order-original", "order-organized"], id); draw(); });
   }
-  addView("pictures", draw, async (index) => {
+  const mark = async (index) => {
     const loaded = await Promise.all([grayPicture(attention.png[index]), energy ? grayPicture(energy.png[index]) : null]);
     if (index !== chosen) return;
     [probs, field] = loaded;
     byId("readout").textContent = "Point at a picture to read its values.";
     draw(); drawTokens();
     byId("pictures").dataset.drawn = names[index];
-  });
+  };
+  addView("pictures", draw, mark, () => mark(chosen));
 }
 
 function setUpHaar() {
@@ -114,11 +116,10 @@ function setUpHaar() {
   const { count, supports } = data.haar;
   const x = Array.from({ length: count }, (_, i) => i + 1);
   function draw() {
-    if (chosen < 0) return;
     const y = Array.from(values.subarray(chosen * count, (chosen + 1) * count));
     const root = y.map((v) => Math.sign(v) * Math.sqrt(Math.abs(v)));
     plot("haar-chart", [{ type: "bar", x, y: root, marker: { color: y.map((v) => (v < 0 ? style("--mark") : style("--accent"))), line: { width: 0 } }, customdata: y.map((v, i) => [v, supports[i]]), hovertemplate: "%{customdata[0]:.4g}, support %{customdata[1]}<extra></extra>" }],
-      { bargap: 0, margin: { l: 36, r: 4, t: 4, b: 30 }, xaxis: { title: { text: "tensor wavelet, largest support first", font: { size: 10 } }, zeroline: false }, yaxis: { title: { text: "signed root", font: { size: 10 } } } });
+      { bargap: 0, margin: { l: 36, r: 4, t: 4, b: 30 }, xaxis: { title: { text: "tensor wavelet, largest support first", font: { size: 10 } }, zeroline: false }, yaxis: { title: { text: "signed root", font: { size: 10 } } } }, null, "none");
   }
   addView("haar-chart", draw, draw);
 }

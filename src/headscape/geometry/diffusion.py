@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from headscape.errors import InputError
 from headscape.geometry.affinity import AFFINITY_FLOOR
@@ -52,19 +53,21 @@ def markov_eigenpairs(affinity: NDArray[np.float64], n_eigs: int = 12) -> Eigenp
         r = G 1;  P = G / (r r^T);  d = sqrt(P 1);  M = P / (d d^T)
 
     M is symmetric with the known top eigenvector d^ = d / |d| and eigenvalue 1. The pairs of M - d^ d^^T that
-    are largest in magnitude follow; each vector is divided by d^.
+    are largest in magnitude follow; each vector is divided by d^. Where the affinity falls into pieces, the
+    further eigenvectors of eigenvalue 1 are known as well: they are constant on the pieces.
 
     Parameters
     ----------
     affinity : (n, n) array
         Symmetric, nonnegative, positive on the diagonal. Entries below 1e-8 count as zero.
     n_eigs
-        How many pairs, the trivial one included; all of them if n is smaller.
+        How many pairs, the trivial one included; all of them if n is smaller, and never fewer than pieces.
 
     Notes
     -----
-    The trivial pair is taken off before the decomposition, because where the affinity falls apart the
-    eigenvalue 1 is multiple, and a *computed* first eigenvector may vanish on some points.
+    The known pairs are taken off before the decomposition. A *computed* first eigenvector may vanish on some
+    points where the affinity falls apart, and computed ones of eigenvalue 1 carry rounding noise that swamps
+    the other coordinates at long diffusion times.
     """
     n = len(affinity)
     if n_eigs < 2:
@@ -75,11 +78,16 @@ def markov_eigenpairs(affinity: NDArray[np.float64], n_eigs: int = 12) -> Eigenp
     p = kept / np.multiply.outer(r, r)
     d = np.sqrt(p.sum(axis=1))
     top = d / np.linalg.norm(d)
-    deflated = p / np.multiply.outer(d, d) - np.multiply.outer(top, top)
-    values, vectors = _largest_magnitude(deflated, min(n_eigs, n) - 1)
-    right = fix_signs(vectors / top[:, None])
+    known = _constant_on_pieces(connected_components(kept > 0, directed=False)[1], top**2)
+    flat = known * top[:, None]
+    deflated = p / np.multiply.outer(d, d) - flat @ flat.T
+    pieces = known.shape[1]
+    values, vectors = _largest_magnitude(deflated, max(min(n_eigs, n) - pieces, 0))
     return Eigenpairs(
-        values=np.concatenate([[1.0], np.abs(values)]), vectors=np.column_stack([np.ones(n), right])
+        values=np.concatenate([np.ones(pieces), np.abs(values)]),
+        vectors=np.column_stack(
+            [known[:, :1], fix_signs(np.column_stack([known[:, 1:], vectors / top[:, None]]))]
+        ),
     )
 
 
@@ -133,11 +141,32 @@ def diffusion_map(affinity: Any, n_components: int = 3, t: float = 1) -> NDArray
     return coordinates
 
 
+def _constant_on_pieces(piece: NDArray[Any], mass: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the right eigenvectors of eigenvalue 1: the constant 1, then one per further piece.
+
+    Each separates a piece from all lighter ones; orthonormal with respect to the mass, and set by the masses
+    of the pieces alone, so they travel with permutations.
+    """
+    weight = np.bincount(piece, weights=mass)
+    vectors = np.ones((len(piece), len(weight)))
+    heavy_first = np.argsort(-weight, kind="stable")
+    for column, current in enumerate(heavy_first[:-1]):
+        lighter = heavy_first[column + 1 :]
+        a, b = weight[current], weight[lighter].sum()
+        level = np.zeros(len(weight))
+        level[current] = np.sqrt(b / (a * (a + b)))
+        level[lighter] = -np.sqrt(a / (b * (a + b)))
+        vectors[:, column + 1] = level[piece]
+    return vectors
+
+
 def _largest_magnitude(
     matrix: NDArray[np.float64], k: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the k eigenpairs of a symmetric matrix with the largest magnitudes, in decreasing order."""
     n = len(matrix)
+    if k == 0:
+        return np.empty(0), np.empty((n, 0))
     if n > _DENSE_LIMIT and k < n // 10:
         from scipy.sparse.linalg import eigsh
 

@@ -11,22 +11,23 @@ from headscape.geometry.partition_tree import PartitionTree
 
 
 def ordered_leaves(
-    tree: PartitionTree, emd: NDArray[np.float64], leading: NDArray[np.float64]
+    tree: PartitionTree, emd: NDArray[np.float64], coordinates: NDArray[np.float64]
 ) -> PartitionTree:
     """Return the same tree with the leaf order that keeps near points side by side.
 
     Among the orders that keep every folder together, the one with the smallest sum of distances between
     neighbors: children of a folder are first joined in pairs by average linkage, then the binary tree is
-    ordered optimally. Of the two directions, the one that rises with ``leading`` is taken. Because distances
-    decide, the order travels with permutations of the points.
+    ordered optimally. Of the two directions, the one that rises with the first coordinate is taken (with the
+    next one if the first does not tell them apart). Because distances decide, the order travels with
+    permutations of the points.
 
     Parameters
     ----------
     tree
     emd : (n, n) array
         Distances between the points.
-    leading : (n,) array
-        The leading coordinate, with its sign fixed.
+    coordinates : (n, m) array
+        Coordinates of the points, the leading one first, with fixed signs.
 
     Notes
     -----
@@ -41,7 +42,12 @@ def ordered_leaves(
     if n > 2:
         order = leaves_list(optimal_leaf_ordering(_binarized(tree, emd), squareform(emd, checks=False)))
     rank = np.arange(n) - (n - 1) / 2
-    if np.dot(rank, leading[order]) < 0:
+    slopes = rank @ coordinates[order]
+    # An outlier at either end gives the leading coordinate the slope 0 up to rounding.
+    telling = np.flatnonzero(
+        np.abs(slopes) > 1e-6 * np.linalg.norm(rank) * np.linalg.norm(coordinates, axis=0)
+    )
+    if len(telling) and slopes[telling[0]] < 0:
         order = order[::-1]
     return tree.reordered(order)
 

@@ -40,7 +40,7 @@ class Iteration:
     """What one iteration did to one axis.
 
     ``emd_change`` is the relative change of the median-scaled EMD against the iteration before,
-    ``folder_jaccard`` the share of common folders (root and points left out); both NaN in the first.
+    ``folder_jaccard`` the share of common folders; both NaN in the first.
     """
 
     tree: PartitionTree
@@ -202,9 +202,7 @@ class Questionnaire:
         return tree, [GeometryWarning(w.name, w.message, axis) for w in found]
 
     def _ordered(self, tree: PartitionTree, axis: str) -> PartitionTree:
-        vectors = self.eigenpairs_[axis].vectors
-        leading = vectors[:, 1] if vectors.shape[1] > 1 else vectors[:, 0]
-        return ordered_leaves(tree, self.emd_[axis], leading)
+        return ordered_leaves(tree, self.emd_[axis], self.eigenpairs_[axis].vectors[:, 1:])
 
     def _stage(self, prefix: str) -> Progress:
         def tell(stage: str, done: float, total: float) -> None:
@@ -256,16 +254,9 @@ class Questionnaire:
 
 
 def folder_jaccard(a: PartitionTree, b: PartitionTree) -> float:
-    """Return the share of folders two trees have in common, root and single points left out.
-
-    Trees without such folders are equal: 1.
-    """
-    first, second = (
-        {frozenset(tree.folder(int(i)).tolist()) for i in np.flatnonzero(tree.folders.size > 1)[1:]}
-        for tree in (a, b)
-    )
-    union = len(first | second)
-    return len(first & second) / union if union else 1.0
+    """Return the share of folders two trees have in common; root and single points count, as all folders do."""
+    first, second = ({frozenset(tree.folder(i).tolist()) for i in range(tree.n_folders)} for tree in (a, b))
+    return len(first & second) / len(first | second)
 
 
 def _iteration(

@@ -100,7 +100,7 @@ def diffusion_figure(organization: Organization, axis: str = "head", dimensions:
     if dimensions == 3:
         axes.set_zlabel("coordinate 3", fontsize=8)
     else:
-        for point in _outermost(coordinates, count=8):
+        for point in _far_apart(coordinates, count=10):
             axes.annotate(
                 organization.labels(axis)[point],
                 coordinates[point],
@@ -158,9 +158,15 @@ def _typical_head(array: NDArray[Any]) -> int:
     return int(np.argsort(variance)[len(variance) // 2])
 
 
-def _outermost(coordinates: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    distance = np.linalg.norm(coordinates - np.median(coordinates, axis=0), axis=1)
-    return np.argsort(-distance)[:count]
+def _far_apart(coordinates: NDArray[np.float64], count: int) -> list[int]:
+    """Choose points whose labels do not overlap: the outermost, then always the one farthest from all chosen."""
+    center = np.median(coordinates, axis=0)
+    chosen = [int(np.argmax(np.linalg.norm(coordinates - center, axis=1)))]
+    gap = np.linalg.norm(coordinates - coordinates[chosen[0]], axis=1)
+    while len(chosen) < count and gap.max() > 0:
+        chosen.append(int(np.argmax(gap)))
+        gap = np.minimum(gap, np.linalg.norm(coordinates - coordinates[chosen[-1]], axis=1))
+    return chosen
 
 
 def _plural(axis: str) -> str:

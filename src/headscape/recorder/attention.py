@@ -134,10 +134,30 @@ def attention(
 def _register() -> None:
     """Register the function and its mask, together: without a mask the model would see the future."""
     from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import eager_mask
 
     AttentionInterface.register(NAME, attention)
-    AttentionMaskInterface.register(NAME, eager_mask)
+    AttentionMaskInterface.register(NAME, explicit_mask)
+
+
+def explicit_mask(*args: Any, dtype: torch.dtype = torch.float32, **options: Any) -> torch.Tensor | None:
+    """Return the mask that eager attention gets: 0 where a key is visible, the lowest number where it is not.
+
+    Unlike sdpa's, it is never left out for causal attention, so that what is visible can be read off it. A
+    plain causal mask is made in half precision, because sdpa is told "causal" in its place: nothing reads it
+    but us, and at 4,096 tokens it is the largest tensor of the forward pass.
+    """
+    from transformers.masking_utils import sdpa_mask
+
+    visible = sdpa_mask(*args, **{**options, "allow_is_causal_skip": False})
+    if visible is None:
+        return None
+    causal = is_plain_causal(visible)
+    dtype = torch.float16 if causal else dtype
+    zero = torch.zeros((), device=visible.device, dtype=dtype)
+    mask = torch.where(visible, zero, torch.finfo(dtype).min)
+    if causal:
+        _causal_masks[mask] = True
+    return mask
 
 
 def _require_mask(module: torch.nn.Module, query: torch.Tensor, mask: torch.Tensor | None) -> None:
@@ -176,9 +196,10 @@ def _quiet_transformers() -> Iterator[None]:
 
 
 def is_plain_causal(mask: torch.Tensor) -> bool:
-    """Tell whether a float mask (batch, 1, query, key) hides exactly the future, in every row of the batch.
+    """Tell whether a mask (batch, 1, query, key) hides exactly the future, in every row of the batch.
 
-    Looked at once per mask, in blocks of rows: a model hands the same mask to all its layers.
+    The mask is float, or True where a key is visible. It is looked at once, in blocks of rows: a model hands
+    the same mask to all its layers.
     """
     known = _causal_masks.get(mask)
     if known is None:
@@ -188,13 +209,18 @@ def is_plain_causal(mask: torch.Tensor) -> bool:
 
 def _hides_the_future_only(mask: torch.Tensor) -> bool:
     n_queries, n_keys = mask.shape[-2:]
-    if n_queries != n_keys or mask.dim() != 4 or mask.dtype == torch.bool:
+    if n_queries != n_keys or mask.dim() != 4:
         return False
     keys = torch.arange(n_keys, device=mask.device)
     for start in range(0, n_queries, 256):
         rows = mask[..., start : start + 256, :]
         future = keys > torch.arange(start, start + rows.shape[-2], device=mask.device)[:, None]
-        if not bool(torch.where(future, rows < MASKED_BELOW, rows == 0).all()):
+        right = (
+            rows != future
+            if rows.dtype == torch.bool
+            else torch.where(future, rows < MASKED_BELOW, rows == 0)
+        )
+        if not bool(right.all()):
             return False
     return True
 
@@ -217,7 +243,7 @@ def _sdpa(
         query,
         key,
         value,
-        None if causal else mask,
+        None if causal or mask is None else mask.to(query.dtype),
         dropout=dropout,
         scaling=scale,
         is_causal=causal,

@@ -38,7 +38,7 @@ class LoadedModel:
             "type": getattr(config, "model_type", None),
             "weights_hash": weights_hash(self.model),
             "dtype": str(next(self.model.parameters()).dtype).removeprefix("torch."),
-            "tokenizer": None if self.tokenizer is None else type(self.tokenizer).__name__,
+            "tokenizer": _describe_tokenizer(self.tokenizer),
         }
 
 
@@ -138,6 +138,13 @@ def _tokenizer(source: str, options: dict[str, Any]) -> Any:
         return AutoTokenizer.from_pretrained(source, **options)
     except (OSError, ValueError, KeyError, ImportError):
         return None
+
+
+def _describe_tokenizer(tokenizer: Any) -> str | None:
+    if tokenizer is None:
+        return None
+    size = f" of {len(tokenizer)} tokens" if hasattr(tokenizer, "__len__") else ""
+    return f"{type(tokenizer).__name__}{size}"
 
 
 def _explain(name: object, folder: Path | None, error: Exception) -> str:

@@ -252,10 +252,11 @@ def _own_probs(call: AttentionCall) -> torch.Tensor:
             f"{call.name} has no eager code of its own, so that exact=True cannot compare with it. Leave exact "
             "out."
         )
+    mask = None if call.mask is None else call.mask.to(call.queries.dtype)
     extra = {"softcap": call.softcap, "position_bias": call.bias, "s_aux": call.sinks}
     given = {name: value for name, value in extra.items() if value is not None}
     _, probs = eager(
-        call.module, call.queries, call.keys, call.values, call.mask, scaling=call.scale, dropout=0.0, **given
+        call.module, call.queries, call.keys, call.values, mask, scaling=call.scale, dropout=0.0, **given
     )
     return probs
 

@@ -113,6 +113,7 @@ class Capture:
         return cls(
             [StoredWindow(store, name) for name in names],
             {**parameters, "versions": store.header["versions"], "input_hash": store.header["input_hash"]},
+            stack=parameters.get("stack"),
             heads=None if heads is None else [(layer, head) for layer, head in heads],
         )
 
@@ -290,7 +291,8 @@ class Capture:
 
     def save(self, path: str | os.PathLike[str]) -> "Capture":
         """Write the capture to a folder and return it as it is there; windows that are there already stay."""
-        parameters = {**self.provenance, "n_windows": self.n_windows, "heads": _listed(self._keep)}
+        chosen = {"n_windows": self.n_windows, "stack": self.stack, "heads": _listed(self._keep)}
+        parameters = {**self.provenance, **chosen}
         versions = parameters.pop("versions", None)
         known_hash = parameters.pop("input_hash", None)
         with Store.create(

@@ -121,7 +121,8 @@ def test_plain_causal_masks_are_recognized():
         changed[0, 0][place] = value
         assert not is_plain_causal(changed)
     assert not is_plain_causal(causal[..., :200, :])
-    assert not is_plain_causal(causal > -1)
+    assert is_plain_causal(causal > -1)
+    assert not is_plain_causal(causal < -1)
 
 
 def test_gates_switch_heads_off_and_multiply_when_nested():

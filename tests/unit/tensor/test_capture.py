@@ -59,6 +59,7 @@ def encoder_decoder():
 
 def assert_same(a: Capture, b: Capture):
     assert (a.n_windows, a.stacks, a.heads, a.kv_heads) == (b.n_windows, b.stacks, b.heads, b.kv_heads)
+    assert a.stack == b.stack
     for stack in a.stacks:
         one, two = a.select(stack), b.select(stack)
         for window in range(a.n_windows):
@@ -160,6 +161,15 @@ def test_stacks_are_kept_apart():
     assert tensor.tokens[0] == "t0"
     assert tensor.key_tokens[0] == "s0"
     assert np.array_equal(tensor.head(0, 2), probs(cross.record(0, 0), 2))
+
+
+def test_the_selected_stack_and_heads_are_saved_too(tmp_path):
+    chosen = encoder_decoder().select("cross", heads=[(0, 2)])
+    stored = chosen.save(tmp_path / "c")
+    assert stored.stack == "cross"
+    assert stored.heads == ((0, 2),)
+    assert stored.select("encoder").heads == encoder_decoder().heads
+    assert_same(chosen, stored)
 
 
 def test_only_what_is_asked_for_is_read(capture, tmp_path):

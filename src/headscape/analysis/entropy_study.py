@@ -15,7 +15,7 @@ from headscape.analysis.haar import Trees
 from headscape.analysis.intervals import bootstrap_means
 from headscape.analysis.stability import RankStability, rank_agreement, rank_stability
 from headscape.analysis.supports import top_supports
-from headscape.analysis.windows import Windows, WindowSource
+from headscape.analysis.windows import Windows, WindowSource, staged
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.organization import organize
@@ -194,6 +194,7 @@ def entropy_study(
     k: float = 400,
     p: float = 1.0,
     trees: Literal["per_window", "shared"] = "per_window",
+    n_windows: int | None = None,
     k_values: Sequence[float] | None = None,
     fields: Sequence[str] = (),
     seed: int = 0,
@@ -205,7 +206,8 @@ def entropy_study(
     Parameters
     ----------
     windows
-        A capture, or a list of network tensors or (query, key, head) arrays with the same heads.
+        A capture, or a list of network tensors or (query, key, head) arrays with the same heads; a single
+        one is one window.
     field
         The field that is taken from a capture; tensors are what they are.
     k, p
@@ -213,6 +215,8 @@ def entropy_study(
     trees
         "per_window": queries, keys and heads are organized anew in every window, since its tokens are others.
         "shared": once, on the mean over all windows.
+    n_windows
+        Only the first so many windows; all by default.
     k_values
         Other choices of k to compare the ranks with; by default half and twice k.
     fields
@@ -220,7 +224,7 @@ def entropy_study(
     seed
         Of the bootstrap.
     progress
-        Told after every window.
+        Told while a window is organized, and after it.
     **organize_options
         Those of :func:`headscape.organize`.
 
@@ -245,30 +249,34 @@ def entropy_study(
     """
     if trees not in ("per_window", "shared"):
         raise InputError(f"trees must be 'per_window' or 'shared', but is {trees!r}.")
-    source = WindowSource(windows, fields)
+    source = WindowSource(windows, fields, n_windows)
     heads, main_field = source.labels(field)
-    shared = organize(source.mean(field), **organize_options).trees if trees == "shared" else None
+    shared = None
+    if trees == "shared":
+        options = organize_options | {"progress": staged(progress, "mean of all windows")}
+        shared = organize(source.mean(field), **options).trees
     found: list[GeometryWarning] = []
     rows: list[WindowEntropies] = []
     used_trees: list[Trees] = []
     for window in range(source.count):
         x = source.tensor(window, field)
-        use = shared or _trees(x, window, organize_options, found)
+        options = organize_options | {"progress": staged(progress, f"window {window + 1}/{source.count}")}
+        use = shared or _trees(x, window, options, found)
         used_trees.append(use)
         by_field = []
         for name in fields:
             other = source.tensor(window, name)
-            by_field.append(head_entropy(other, _trees(other, window, organize_options, found), k, p))
+            by_field.append(head_entropy(other, _trees(other, window, options, found), k, p))
         rows.append(window_entropies(x, use, k, p, k_values, by_field))
         progress("entropies", window + 1, source.count)
-    options = {name: value for name, value in organize_options.items() if name not in ("engine", "progress")}
+    chosen = {name: value for name, value in organize_options.items() if name != "engine"}
     return study_of_windows(
         rows,
         heads=heads,
         fields=tuple(fields),
         trees=tuple(used_trees),
         field=main_field,
-        parameters={"k": k, "p": p, "trees": trees, "seed": seed, "organize": options},
+        parameters={"k": k, "p": p, "trees": trees, "seed": seed, "organize": chosen},
         geometry_warnings=tuple(found),
     )
 

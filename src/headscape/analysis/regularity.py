@@ -176,11 +176,12 @@ def holder_exponent(
 
 def _mixed_exponent(x: NDArray[Any], query: PartitionTree, key: PartitionTree, level: float) -> FloatArray64:
     """Fit the decay of the mixed mean differences of every head."""
-    coefficients = tensor_haar(x, {"query": query, "key": key})[1:, 1:]
+    differences = tensor_haar(x, {"query": query, "key": key})[1:, 1:]
     q, k = wavelets(query), wavelets(key)
     norm = np.multiply.outer(q.difference_norm[1:], k.difference_norm[1:])
     scale = np.add.outer(_log_scale(q), _log_scale(k))
-    squares = (coefficients.reshape(scale.size, x.shape[2]) / norm.reshape(-1, 1)) ** 2
+    differences /= norm.astype(x.dtype)[:, :, None]
+    squares = np.square(differences, out=differences).reshape(scale.size, x.shape[2])
     return _slopes(scale.ravel(), squares, level)
 
 

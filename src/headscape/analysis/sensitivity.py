@@ -11,6 +11,7 @@ from scipy import stats
 from headscape.analysis.entropy import head_entropy
 from headscape.analysis.stability import rank_agreement, rank_correlations
 from headscape.analysis.supports import top_supports
+from headscape.analysis.windows import staged
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization, organize
@@ -102,7 +103,7 @@ def sensitivity(
     fields
         Other fields of the same window and heads, by name, each an array of the shape of x.
     progress
-        Told after every re-run.
+        Told during every re-run, and after it.
     **chosen
         The chosen values of the parameters of :func:`headscape.organize`.
 
@@ -125,7 +126,7 @@ def sensitivity(
     array = np.asarray(x)
     if array.ndim != 3:
         raise InputError(f"x must have the axes query, key, head, but its shape is {array.shape}.")
-    base = organize(x, **chosen)
+    base = organize(x, **chosen, progress=staged(progress, "chosen values"))
     total = top_supports({axis: base.trees[axis] for axis in ("query", "key")}, k).total
     tries = dict(_neighbors(base.parameters, k, total) if grid is None else grid)
     runs = [(parameter, value) for parameter, values in tries.items() for value in values]
@@ -133,15 +134,16 @@ def sensitivity(
     scores = head_entropy(array, base.trees, k)
     reruns = []
     for done, (parameter, value) in enumerate(runs):
+        options = chosen | {"progress": staged(progress, f"{parameter} = {value}")}
         if parameter == "k":
             other, entropies = base, head_entropy(array, base.trees, value)
         elif parameter == "field":
             other_field = (fields or {})[value]
-            other = organize(other_field, **chosen)
+            other = organize(other_field, **options)
             entropies = head_entropy(other_field, other.trees, k)
         else:
             changed = dict(zip(parameter.split(", "), value if "," in parameter else [value], strict=True))
-            other = organize(x, **(chosen | changed))
+            other = organize(x, **(options | changed))
             entropies = head_entropy(array, other.trees, k)
         reruns.append(_compare(parameter, value, base, other, scores, entropies))
         progress("re-runs", done + 1, len(runs))

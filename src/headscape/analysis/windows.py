@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.tensor.network_tensor import NetworkTensor
 
@@ -23,16 +24,28 @@ class Windows(Protocol):
         ...
 
 
+def staged(progress: Progress, stage: str) -> Progress:
+    """Return a progress that puts ``stage`` before every stage it is told of."""
+    if progress is no_progress:
+        return no_progress
+    return lambda inner, done, total: progress(f"{stage}: {inner}", done, total)
+
+
 class WindowSource:
     """The windows of a capture or of a list, one at a time, checked to have the same heads."""
 
-    def __init__(self, windows: Windows | Sequence[Any], fields: Sequence[str]) -> None:
-        self._capture = windows if isinstance(windows, Windows) else None
-        self._list = [] if isinstance(windows, Windows) else list(windows)
-        self.count = windows.n_windows if isinstance(windows, Windows) else len(self._list)
+    def __init__(self, windows: Any, fields: Sequence[str] = (), n_windows: int | None = None) -> None:
+        if isinstance(windows, NetworkTensor) or (isinstance(windows, np.ndarray) and windows.ndim == 3):
+            windows = [windows]
+        self._windows = windows
+        self.count = windows.n_windows if isinstance(windows, Windows) else len(windows)
         if self.count == 0:
             raise InputError("windows must hold at least one window, but is empty.")
-        if fields and self._capture is None:
+        if n_windows is not None:
+            if not 1 <= n_windows <= self.count:
+                raise InputError(f"n_windows must be from 1 to {self.count}, but is {n_windows}.")
+            self.count = n_windows
+        if fields and not isinstance(windows, Windows):
             raise InputError(
                 f"fields={list(fields)} needs a capture, which can give every field, but windows is a list of "
                 "tensors. Run one study per field instead."
@@ -41,7 +54,8 @@ class WindowSource:
 
     def tensor(self, window: int, field: str) -> NetworkTensor:
         """Return one window; lists give their tensors whatever the field."""
-        given = self._list[window] if self._capture is None else self._capture.tensor(window, field)
+        source = self._windows
+        given = source.tensor(window, field) if isinstance(source, Windows) else source[window]
         x = given if isinstance(given, NetworkTensor) else NetworkTensor(given)
         if x.data.ndim != 3:
             raise InputError(

@@ -2,6 +2,8 @@
 
 import json as json_module
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +21,23 @@ class TreesChoice(StrEnum):
 
     per_window = "per_window"
     shared = "shared"
+
+
+@dataclass(frozen=True)
+class TensorFiles(Sequence[Any]):
+    """Tensors on disk, one per window, each loaded when it is asked for."""
+
+    paths: Sequence[str]
+    array: str | None
+    axes: str | None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: Any) -> Any:
+        from headscape.tensor.files import load_tensor
+
+        return load_tensor(self.paths[index], array=self.array, axes=self.axes)
 
 
 def entropy(
@@ -45,7 +64,7 @@ def entropy(
         TreesChoice, typer.Option(help="Organize every window for itself, or once on their mean.")
     ] = TreesChoice.per_window,
     n_iter: Annotated[int, typer.Option(help="Iterations of the questionnaire.")] = 3,
-    windows: Annotated[int | None, typer.Option(help="Take only the first windows of a capture.")] = None,
+    windows: Annotated[int | None, typer.Option(help="Take only the first windows.")] = None,
     regularity: Annotated[
         bool, typer.Option("--regularity", help="Also estimate Hoelder exponents, on the first window.")
     ] = False,
@@ -71,7 +90,7 @@ def entropy(
         raise InputError("--json and --csv both print to standard output: give one of them.")
     console = Console(quiet=quiet, json=json or csv)
     formats = [] if figures == "none" else figures.split(",")
-    source = _windows(tensors, array, axes, windows)
+    source = _windows(tensors, array, axes)
     folder = output_folder(out)
     engine = LocalEngine() if threads is None else LocalEngine(threads)
     with console.progress() as progress:
@@ -82,13 +101,14 @@ def entropy(
             k=_number(k),
             p=p,
             trees=trees.value,
+            n_windows=windows,
             seed=seed,
             progress=progress,
             n_iter=n_iter,
             engine=engine,
         )
         study.save(folder / "study")
-        first = source[0] if isinstance(source, list) else source.tensor(0, field)
+        first = source[0] if isinstance(source, Sequence) else source.tensor(0, field)
         table, extra = study.to_frame(), {}
         if regularity:
             table, extra["regularity"] = _with_regularity(table, first, study)
@@ -106,13 +126,12 @@ def entropy(
     _tell(console, study, summary)
 
 
-def _windows(paths: list[str], array: str | None, axes: str | None, count: int | None) -> Any:
-    from headscape.tensor.files import load_tensor
+def _windows(paths: list[str], array: str | None, axes: str | None) -> Any:
     from headscape.tensor.synthetic import planted_tensor
 
     if paths == [SYNTHETIC]:
         return [planted_tensor()]
-    return [load_tensor(path, array=array, axes=axes) for path in paths][:count]
+    return TensorFiles(paths, array, axes)
 
 
 def _number(text: str) -> float:
@@ -201,8 +220,13 @@ def _tell(console: Console, study: Any, summary: dict[str, Any]) -> None:
     console.say(summary["verdict"])
     if "regularity" in summary:
         console.say(summary["regularity"]["verdict"])
+    # The same state in many windows is one line; summary.json has them all.
+    seen: dict[tuple[str, str], list[str]] = {}
     for warning in summary["warnings"]:
-        console.say(f"warning: {warning['name']} ({warning['axis']}): {warning['message']}")
+        seen.setdefault((warning["name"], warning["axis"]), []).append(warning["message"])
+    for (name, axis), messages in seen.items():
+        more = f" (and {len(messages) - 1} more windows)" if len(messages) > 1 else ""
+        console.say(f"warning: {name} ({axis}): {messages[0]}{more}")
     for warning in summary.get("sensitivity", {}).get("warnings", []):
         console.say(f"warning: {warning}")
     console.say(

@@ -92,7 +92,7 @@ def test_shared_trees_come_from_the_mean():
     mean = np.mean([w.data for w in windows], axis=0)
     trees = hs.organize(mean, n_iter=1).trees
     assert shared.trees == (trees, trees)
-    np.testing.assert_allclose(WindowSource(windows, ()).mean("synthetic").data, mean)
+    np.testing.assert_allclose(WindowSource(windows).mean("synthetic").data, mean)
     np.testing.assert_allclose(shared.entropies[1], hs.head_entropy(windows[1], trees, 100))
 
 
@@ -113,12 +113,20 @@ def test_plain_arrays_are_windows_too():
     found = hs.entropy_study([np.asarray(x)], k=0.2, n_iter=1)
     assert found.heads == tuple((0, h) for h in range(12))
     assert found.sensitivity()["value"].tolist() == ["0.1", "0.4"]
+    for single in (x, x.data):
+        np.testing.assert_array_equal(hs.entropy_study(single, k=0.2, n_iter=1).entropies, found.entropies)
+
+
+def test_only_the_first_windows_if_asked_for(study):
+    found = hs.entropy_study([window(seed) for seed in range(4)], k=100, n_iter=1, n_windows=2)
+    np.testing.assert_array_equal(found.entropies, study.entropies[:2])
 
 
 def test_progress_is_told():
     told = []
     hs.entropy_study([window(0), window(1)], k=50, n_iter=1, progress=lambda *a: told.append(a))
-    assert told == [("entropies", 1, 2), ("entropies", 2, 2)]
+    assert [words for words in told if words[0] == "entropies"] == [("entropies", 1, 2), ("entropies", 2, 2)]
+    assert told[0][0].startswith("window 1/2: ")
 
 
 def test_entropies_follow_permutations_when_trees_are_built_anew():
@@ -136,6 +144,8 @@ def test_bad_input_is_refused():
     x = window(0)
     with pytest.raises(hs.HeadscapeError, match="at least one window"):
         hs.entropy_study([])
+    with pytest.raises(hs.HeadscapeError, match="n_windows must be from 1 to 1, but is 2"):
+        hs.entropy_study([x], n_windows=2)
     with pytest.raises(hs.HeadscapeError, match="trees must be 'per_window' or 'shared'"):
         hs.entropy_study([x], trees="same")
     with pytest.raises(hs.HeadscapeError, match="needs a capture"):

@@ -37,6 +37,19 @@ if TYPE_CHECKING:
     from headscape.analysis.stability import rank_stability as rank_stability
     from headscape.analysis.supports import top_supports as top_supports
     from headscape.analysis.wavelets import wavelets as wavelets
+    from headscape.energy.delocalization import delocalization as delocalization
+    from headscape.energy.delocalization import field_delocalization as field_delocalization
+    from headscape.energy.field import energy_field as energy_field
+    from headscape.energy.field import log_ratio_energy as log_ratio_energy
+    from headscape.energy.incoherence import key_incoherence as key_incoherence
+    from headscape.energy.low_rank import energy_components as energy_components
+    from headscape.energy.low_rank import low_rank_softmax as low_rank_softmax
+    from headscape.energy.signatures import spectral_signatures as spectral_signatures
+    from headscape.energy.spectrum import energy_spectrum as energy_spectrum
+    from headscape.energy.spectrum import interaction_spectrum as interaction_spectrum
+    from headscape.energy.statements import energy_statements as energy_statements
+    from headscape.energy.table import energy_table as energy_table
+    from headscape.energy.table import energy_tables as energy_tables
     from headscape.errors import HeadscapeError as HeadscapeError
     from headscape.geometry.diffusion import diffusion_map as diffusion_map
     from headscape.geometry.folder_averages import folder_averages as folder_averages
@@ -49,6 +62,8 @@ if TYPE_CHECKING:
     from headscape.recorder.models import load_model as load_model
     from headscape.study.analyze import analyze as analyze
     from headscape.study.study import Study as Study
+    from headscape.study.check import check as check
+    from headscape.study.check_report import CheckReport as CheckReport
     from headscape.tensor.capture import Capture as Capture
     from headscape.tensor.files import load_tensor as load_tensor
     from headscape.tensor.files import save_tensor as save_tensor
@@ -59,6 +74,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOME = {
     "Capture": "tensor.capture",
+    "CheckReport": "study.check_report",
     "EntropyStudy": "analysis.entropy_study",
     "HeadscapeError": "errors",
     "HolderExponents": "analysis.regularity",
@@ -72,20 +88,33 @@ _HOME = {
     "best_approximation": "analysis.sparsity",
     "bootstrap": "analysis.intervals",
     "capture": "recorder.capturing",
+    "check": "study.check",
     "coefficients_needed": "analysis.sparsity",
+    "delocalization": "energy.delocalization",
     "denoise": "analysis.sparsity",
     "diffusion_map": "geometry.diffusion",
+    "energy_components": "energy.low_rank",
     "energy_curve": "analysis.sparsity",
+    "energy_field": "energy.field",
+    "energy_spectrum": "energy.spectrum",
+    "energy_statements": "energy.statements",
+    "energy_table": "energy.table",
+    "energy_tables": "energy.table",
     "entropy_study": "analysis.entropy_study",
+    "field_delocalization": "energy.delocalization",
     "folder_averages": "geometry.folder_averages",
     "haar": "analysis.haar",
     "haar_basis": "analysis.haar",
     "head_entropy": "analysis.entropy",
     "holder_exponent": "analysis.regularity",
+    "interaction_spectrum": "energy.spectrum",
     "inverse_haar": "analysis.haar",
     "inverse_tensor_haar": "analysis.haar",
+    "key_incoherence": "energy.incoherence",
     "load_model": "recorder.models",
     "load_tensor": "tensor.files",
+    "log_ratio_energy": "energy.field",
+    "low_rank_softmax": "energy.low_rank",
     "network_entropy": "analysis.entropy",
     "organize": "geometry.organization",
     "planted_tensor": "tensor.synthetic",
@@ -93,6 +122,7 @@ _HOME = {
     "save_tensor": "tensor.files",
     "sensitivity": "analysis.sensitivity",
     "sparsity_curves": "analysis.sparsity",
+    "spectral_signatures": "energy.signatures",
     "tensor_haar": "analysis.haar",
     "top_supports": "analysis.supports",
     "tree_emd": "geometry.tree_emd",

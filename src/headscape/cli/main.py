@@ -9,8 +9,10 @@ import typer
 from headscape._version import __version__
 from headscape.cli.analyze import analyze
 from headscape.cli.capture import capture
+from headscape.cli.check import check
 from headscape.cli.console import set_up_logging
 from headscape.cli.entropy import entropy
+from headscape.cli.energy import energy
 from headscape.cli.info import info
 from headscape.cli.organize import organize
 from headscape.errors import HeadscapeError
@@ -31,6 +33,8 @@ app.command()(analyze)
 app.command()(capture)
 app.command()(organize)
 app.command()(entropy)
+app.command()(energy)
+app.command()(check)
 app.command()(info)
 
 

@@ -237,7 +237,8 @@ class HeadJudge:
             rank = int((values > self.limits.rank * values[0] + noise).sum())
             return self.rank_of_products(f"the whole field has rank {rank}, and no bound holds for it")
         detail = f"the field of the model's own probabilities has a rank above d = {bound}"
-        return self._finding("rank bound", float(values[bound] - noise) / values[0], self.limits.rank, detail)
+        value = max(0.0, float(values[bound] - noise)) / float(values[0])
+        return self._finding("rank bound", value, self.limits.rank, detail)
 
     def recomputed(self, broken: str) -> Finding:
         """Test that probabilities recomputed from queries and keys are the model's own."""

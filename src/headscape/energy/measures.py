@@ -12,7 +12,7 @@ from headscape.energy.query_key import KeyFactors, as_double, key_factors, requi
 from headscape.energy.signatures import spectral_signatures
 from headscape.energy.spectrum import spectrum_of
 from headscape.tensor.attention_record import AttentionRecord
-from headscape.tensor.fields import probs
+from headscape.tensor.fields import energy, probs
 
 KEY_MEASURES = ("mu_K", "mu_K_centered", "mu_K_without_first", "mu_K_norm", "mu_K_norm_centered", "leverage")
 FIELD_MEASURES = (
@@ -33,9 +33,12 @@ SIGNATURE_MEASURES = (
     "low_band",
     "low_band_logits",
     "comb_share",
+    "low_band_visible",
+    "comb_share_visible",
     "probs_participation",
     "probs_peak",
 )
+"""Of the fully centered field, but for the two that say "visible"."""
 
 Measures = dict[str, float]
 
@@ -151,4 +154,8 @@ def _signature_measures(record: AttentionRecord, head: int, n: int) -> Measures:
         found = spectral_signatures(field, raw)
         measures["low_band"], measures["low_band_logits"] = found.low_band, found.low_band_logits
         measures["comb_share"] = found.comb_share
+    visible = energy(cut, 0)
+    if visible.any() and len(visible) > 8:
+        found = spectral_signatures(visible)
+        measures["low_band_visible"], measures["comb_share_visible"] = found.low_band, found.comb_share
     return measures

@@ -140,7 +140,7 @@ def _components(heads: "pd.DataFrame", n: int) -> Statement:
         text += f"; the learned interaction W_Q^T W_K needs {values['interaction']:.0f}"
         lower = heads["k90"].to_numpy(dtype=float) >= learned
         named = _pairs(heads.loc[lower, ["layer", "head"]].to_numpy())
-        text += f", and in {len(named)} heads no more than the field" if named else " (more in every head)"
+        text += f" (no more than the field in {name_heads(named)})" if named else " (more in every head)"
         return Statement("components", text + ".", values, _PUBLISHED_COMPONENTS, named)
     return Statement("components", text + ".", values, _PUBLISHED_COMPONENTS)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from headscape.energy.measures import (
     FIELD_MEASURES,
@@ -147,11 +148,13 @@ def energy_tables(
 
     head_rows: list[dict[str, Any]] = []
     key_rows: list[dict[str, Any]] = []
-    for done, found in enumerate((engine or LocalEngine()).map(measure, tasks)):
-        window = tasks[done][0]
-        text = {} if texts is None else {"text": texts[window]}
-        _add_rows(found, text, interaction, head_rows, key_rows)
-        progress("energy", done + 1, len(tasks))
+    # Matrices of L x d are too small for threads of BLAS: beside those of the engine they only wait for each other.
+    with threadpool_limits(1, user_api="blas"):
+        for done, found in enumerate((engine or LocalEngine()).map(measure, tasks)):
+            window = tasks[done][0]
+            text = {} if texts is None else {"text": texts[window]}
+            _add_rows(found, text, interaction, head_rows, key_rows)
+            progress("energy", done + 1, len(tasks))
     extra = ("interaction_k90", "interaction_rank") if interaction is not None else ()
     measures = (*FIELD_MEASURES, *(SIGNATURE_MEASURES if signatures else ()), *KEY_MEASURES, *extra)
     return EnergyTables(

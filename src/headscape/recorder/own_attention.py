@@ -107,7 +107,7 @@ def own_attention(
         for name, module in model.named_modules()
         if hasattr(getattr(module, "config", None), "_attn_implementation")
     }
-    own, recording = _OwnCode(implementations, seed), Recording()
+    own, recording = _OwnCode(implementations, seed), Recording(_rows(inputs))
     with observed(model, own), observed(model, recording), evaluating(model), torch.no_grad():
         model(**inputs)
     rows = recording.records()
@@ -135,7 +135,7 @@ def module_outputs(
     try:
         with evaluating(model), torch.no_grad():
             if recorded:
-                with observed(model, Recording()):
+                with observed(model, Recording(_rows(inputs))):
                     model(**inputs)
             else:
                 model(**inputs)
@@ -143,6 +143,10 @@ def module_outputs(
         for hook in hooks:
             hook.remove()
     return outputs
+
+
+def _rows(inputs: Mapping[str, Any]) -> int:
+    return len(next(x for x in inputs.values() if isinstance(x, torch.Tensor)))
 
 
 def _implementation(call: AttentionCall, name: str) -> Implementation | None:

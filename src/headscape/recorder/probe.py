@@ -58,3 +58,10 @@ def default_length(config: Any) -> int:
     most = getattr(text, "max_position_embeddings", None) or 4096
     # RoBERTa and its like start to count positions after the padding token.
     return int(max(2, min(max(64, 2 * d + 16), most - 4)))
+
+
+def sample_text() -> str:
+    """Return English prose that comes with every Python: its own help texts, one after another."""
+    from pydoc_data.topics import topics
+
+    return "\n\n".join(topics[name] for name in sorted(topics))

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from threadpoolctl import threadpool_limits
+
 from headscape.energy.invariants import Finding, Status, Tolerances, judge_record
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
@@ -61,7 +63,9 @@ def check_model(
         for own in modules:
             own.record.require_finite()
         records.append([own.record.replace(probs=None) for own in modules])
-        found = [f for own in modules for f in _judge_own(own, causal, limits)]
+        # Heads are small matrices, for which threads of BLAS only wait for each other.
+        with threadpool_limits(1, user_api="blas"):
+            found = [f for own in modules for f in _judge_own(own, causal, limits)]
         found += _whole_output(model, arguments, records[-1], limits, found)
         findings += found + _position_shift(model, arguments, records[-1], limits)
         if against is not None:

@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     from headscape.recorder.capturing import capture as capture
     from headscape.recorder.models import load_model as load_model
     from headscape.study.analyze import analyze as analyze
-    from headscape.study.study import Study as Study
     from headscape.study.check import check as check
     from headscape.study.check_report import CheckReport as CheckReport
+    from headscape.study.study import Study as Study
     from headscape.tensor.capture import Capture as Capture
     from headscape.tensor.files import load_tensor as load_tensor
     from headscape.tensor.files import save_tensor as save_tensor

@@ -11,8 +11,8 @@ from headscape.cli.analyze import analyze
 from headscape.cli.capture import capture
 from headscape.cli.check import check
 from headscape.cli.console import set_up_logging
-from headscape.cli.entropy import entropy
 from headscape.cli.energy import energy
+from headscape.cli.entropy import entropy
 from headscape.cli.info import info
 from headscape.cli.organize import organize
 from headscape.errors import HeadscapeError

@@ -8,7 +8,16 @@ from headscape.study.analyze import analyze
 from headscape.study.study import Study
 from headscape.tensor.capture import Capture
 
-ODD_TOKENS = ("<script>alert(1)</script>", "</script>", "<b>bold</b>", "{{data}}", "&amp;", " ", "\n", "\u2028")
+ODD_TOKENS = (
+    "<script>alert(1)</script>",
+    "</script>",
+    "<b>bold</b>",
+    "{{data}}",
+    "&amp;",
+    " ",
+    "\n",
+    "\u2028",
+)
 ODD_NAME = '<img src="x" onerror="document.title=1">'
 
 
@@ -22,7 +31,10 @@ def small_capture(
     queries = shared + 0.5 * rng.normal(size=(windows, layers, heads, length, 6))
     tokens = [ODD_TOKENS[i] if i < len(ODD_TOKENS) else f"token{i}" for i in range(length)]
     return Capture.from_arrays(
-        queries, keys, tokens=tokens, provenance={"model": {"name": name, "class": "Planted"}, "input_hash": "x"}
+        queries,
+        keys,
+        tokens=tokens,
+        provenance={"model": {"name": name, "class": "Planted"}, "input_hash": "x"},
     )
 
 

@@ -7,13 +7,13 @@ from importlib import util
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from studies import ODD_NAME, ODD_TOKENS, small_study
 
 from headscape.errors import MissingPartError
 from headscape.report.measures import MEASURES, in_table, measure_of
 from headscape.report.page import PageData, page_html
 from headscape.report.pictures import float_text, gray_png, root_bytes, signed_bytes
 from headscape.study.display import page_data
+from studies import ODD_NAME, ODD_TOKENS, small_study
 
 
 @pytest.fixture(scope="module")

@@ -93,14 +93,18 @@ function setUpTree() {
   });
   const deepest = Math.max(...level) + 1;
   const depth = byId("tree-depth");
-  depth.append(element("option", "all", { value: "-1" }));
-  for (let n = 2; n <= Math.min(deepest, 12); n += 1) depth.append(element("option", String(n), { value: String(n) }));
+  depth.append(element("option", "all", { value: String(deepest) }));
+  for (let n = 2; n < Math.min(deepest, 12); n += 1) depth.append(element("option", String(n), { value: String(n) }));
   let open = "f0";
   const holds = (i) => { const at = order.indexOf(chosen); return start[i] <= at && at < stop[i]; };
   function draw() {
-    plot("tree-chart", [{ type: "icicle", ids, labels, parents: parent.map((p, i) => (i === 0 ? "" : `f${p}`)), values: parent.map((_, i) => stop[i] - start[i]),
-      branchvalues: "total", level: open, maxdepth: Number(depth.value), tiling: { orientation: "v" }, sort: false, hovertext: text, hoverinfo: "text", textinfo: "label", pathbar: { side: "top", thickness: 18 },
-      marker: { colors: meanLayer, colorscale: "Viridis", showscale: true, colorbar: colorbar("mean layer"), line: { color: parent.map((_, i) => (holds(i) ? style("--mark") : style("--paper"))), width: parent.map((_, i) => (holds(i) ? 2.5 : 0.5)) } } }],
+    // Collapsed folders keep their box and lose what is inside.
+    const shown = parent.map((_, i) => i).filter((i) => level[i] < Number(depth.value));
+    const of = (list) => shown.map((i) => list[i]);
+    if (!shown.includes(Number(open.slice(1)))) open = "f0";
+    plot("tree-chart", [{ type: "icicle", ids: of(ids), labels: of(labels), parents: shown.map((i) => (i === 0 ? "" : `f${parent[i]}`)), values: shown.map((i) => stop[i] - start[i]),
+      branchvalues: "total", level: open, tiling: { orientation: "v" }, sort: false, hovertext: of(text), hoverinfo: "text", textinfo: "label", pathbar: { side: "top", thickness: 18 },
+      marker: { colors: of(meanLayer), cmin: layers[0], cmax: layers.at(-1), colorscale: "Viridis", showscale: true, colorbar: colorbar("mean layer"), line: { color: shown.map((i) => (holds(i) ? style("--mark") : style("--paper"))), width: shown.map((i) => (holds(i) ? 2.5 : 0.5)) } } }],
     { margin: { l: 4, r: 4, t: 22, b: 4 } }, null, "tree");
     const box = byId("tree-chart");
     box.dataset.open = open; box.dataset.depth = depth.value;
@@ -115,7 +119,7 @@ function setUpTree() {
     }
   }
   depth.addEventListener("change", draw);
-  byId("tree-reset").addEventListener("click", () => { open = "f0"; depth.value = "-1"; draw(); });
+  byId("tree-reset").addEventListener("click", () => { open = "f0"; depth.value = String(deepest); draw(); });
   addView("tree-chart", draw, draw);
 }
 

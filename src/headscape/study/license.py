@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGED = {"default": "SmolLM2-135M-Instruct", "minilm": "all-MiniLM-L6-v2"}
-_PACKAGED_LICENSE = "Apache-2.0"
+_LICENSES = {"default": "Apache-2.0", "minilm": "MIT, as its package says"}
 NOT_STATED = "not stated in the model's files"
 
 
@@ -21,7 +21,7 @@ def weights_license(model: Any) -> str:
     if not isinstance(model, (str, os.PathLike)):
         return NOT_STATED
     if str(model) in _PACKAGED:
-        return f"{_PACKAGED_LICENSE} ({packaged_name(str(model))})"
+        return f"{_LICENSES[str(model)]} ({packaged_name(str(model))})"
     card = Path(model) / "README.md"
     if not card.is_file():
         return NOT_STATED

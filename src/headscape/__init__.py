@@ -15,6 +15,28 @@ from typing import TYPE_CHECKING, Any
 from headscape._version import __version__
 
 if TYPE_CHECKING:
+    from headscape.analysis.entropy import head_entropy as head_entropy
+    from headscape.analysis.entropy import network_entropy as network_entropy
+    from headscape.analysis.entropy_study import EntropyStudy as EntropyStudy
+    from headscape.analysis.entropy_study import entropy_study as entropy_study
+    from headscape.analysis.haar import haar as haar
+    from headscape.analysis.haar import haar_basis as haar_basis
+    from headscape.analysis.haar import inverse_haar as inverse_haar
+    from headscape.analysis.haar import inverse_tensor_haar as inverse_tensor_haar
+    from headscape.analysis.haar import tensor_haar as tensor_haar
+    from headscape.analysis.intervals import Interval as Interval
+    from headscape.analysis.intervals import bootstrap as bootstrap
+    from headscape.analysis.regularity import HolderExponents as HolderExponents
+    from headscape.analysis.regularity import holder_exponent as holder_exponent
+    from headscape.analysis.sensitivity import sensitivity as sensitivity
+    from headscape.analysis.sparsity import best_approximation as best_approximation
+    from headscape.analysis.sparsity import coefficients_needed as coefficients_needed
+    from headscape.analysis.sparsity import denoise as denoise
+    from headscape.analysis.sparsity import energy_curve as energy_curve
+    from headscape.analysis.sparsity import sparsity_curves as sparsity_curves
+    from headscape.analysis.stability import rank_stability as rank_stability
+    from headscape.analysis.supports import top_supports as top_supports
+    from headscape.analysis.wavelets import wavelets as wavelets
     from headscape.energy.delocalization import delocalization as delocalization
     from headscape.energy.delocalization import field_delocalization as field_delocalization
     from headscape.energy.field import energy_field as energy_field
@@ -38,8 +60,10 @@ if TYPE_CHECKING:
     from headscape.geometry.tree_emd import tree_emd as tree_emd
     from headscape.recorder.capturing import capture as capture
     from headscape.recorder.models import load_model as load_model
+    from headscape.study.analyze import analyze as analyze
     from headscape.study.check import check as check
     from headscape.study.check_report import CheckReport as CheckReport
+    from headscape.study.study import Study as Study
     from headscape.tensor.capture import Capture as Capture
     from headscape.tensor.files import load_tensor as load_tensor
     from headscape.tensor.files import save_tensor as save_tensor
@@ -51,34 +75,58 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 _HOME = {
     "Capture": "tensor.capture",
     "CheckReport": "study.check_report",
+    "EntropyStudy": "analysis.entropy_study",
     "HeadscapeError": "errors",
+    "HolderExponents": "analysis.regularity",
+    "Interval": "analysis.intervals",
     "NetworkTensor": "tensor.network_tensor",
     "Organization": "geometry.organization",
     "PartitionTree": "geometry.partition_tree",
     "Questionnaire": "geometry.questionnaire",
+    "Study": "study.study",
+    "analyze": "study.analyze",
+    "best_approximation": "analysis.sparsity",
+    "bootstrap": "analysis.intervals",
     "capture": "recorder.capturing",
     "check": "study.check",
+    "coefficients_needed": "analysis.sparsity",
     "delocalization": "energy.delocalization",
+    "denoise": "analysis.sparsity",
     "diffusion_map": "geometry.diffusion",
     "energy_components": "energy.low_rank",
+    "energy_curve": "analysis.sparsity",
     "energy_field": "energy.field",
     "energy_spectrum": "energy.spectrum",
     "energy_statements": "energy.statements",
     "energy_table": "energy.table",
     "energy_tables": "energy.table",
+    "entropy_study": "analysis.entropy_study",
     "field_delocalization": "energy.delocalization",
     "folder_averages": "geometry.folder_averages",
+    "haar": "analysis.haar",
+    "haar_basis": "analysis.haar",
+    "head_entropy": "analysis.entropy",
+    "holder_exponent": "analysis.regularity",
     "interaction_spectrum": "energy.spectrum",
+    "inverse_haar": "analysis.haar",
+    "inverse_tensor_haar": "analysis.haar",
     "key_incoherence": "energy.incoherence",
     "load_model": "recorder.models",
     "load_tensor": "tensor.files",
     "log_ratio_energy": "energy.field",
     "low_rank_softmax": "energy.low_rank",
+    "network_entropy": "analysis.entropy",
     "organize": "geometry.organization",
     "planted_tensor": "tensor.synthetic",
+    "rank_stability": "analysis.stability",
     "save_tensor": "tensor.files",
+    "sensitivity": "analysis.sensitivity",
+    "sparsity_curves": "analysis.sparsity",
     "spectral_signatures": "energy.signatures",
+    "tensor_haar": "analysis.haar",
+    "top_supports": "analysis.supports",
     "tree_emd": "geometry.tree_emd",
+    "wavelets": "analysis.wavelets",
 }
 
 __all__ = ["__version__", *_HOME]

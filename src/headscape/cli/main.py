@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from headscape._version import __version__
+from headscape.cli.analyze import analyze
 from headscape.cli.capture import capture
 from headscape.cli.check import check
 from headscape.cli.console import set_up_logging
 from headscape.cli.energy import energy
+from headscape.cli.entropy import entropy
 from headscape.cli.info import info
 from headscape.cli.organize import organize
 from headscape.errors import HeadscapeError
@@ -27,8 +29,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(analyze)
 app.command()(capture)
 app.command()(organize)
+app.command()(entropy)
 app.command()(energy)
 app.command()(check)
 app.command()(info)
@@ -52,7 +56,7 @@ def main(
 ) -> None:
     """Map the attention heads of transformers.
 
-    Start with:  headscape organize synthetic -o out/demo
+    Start with:  headscape analyze -o out/demo
 
     Exit codes: 0 done, 1 a check failed, 2 bad input.
     """

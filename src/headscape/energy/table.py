@@ -163,6 +163,36 @@ def energy_tables(
     )
 
 
+def pooled_tables(tables: Sequence[EnergyTables]) -> EnergyTables:
+    """Return the tables of several single windows as one: medians and quartiles over the windows.
+
+    Parameters
+    ----------
+    tables
+        From :func:`energy_tables`, each of a capture with one window, all of the same heads and lengths.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> capture = Capture.from_arrays(rng.normal(size=(2, 1, 4, 80, 8)), rng.normal(size=(2, 1, 2, 80, 8)))
+    >>> single = [energy_tables(capture.select(windows=[window])) for window in range(2)]
+    >>> pooled_tables(single).heads.equals(energy_tables(capture).heads)
+    True
+    """
+    import pandas as pd
+
+    def pooled(frames: "Sequence[pd.DataFrame]", labels: tuple[str, ...]) -> "pd.DataFrame":
+        frame = pd.concat(list(frames))
+        measures = [str(name).removesuffix("_q25") for name in frame if str(name).endswith("_q25")]
+        rows = [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+        return _summary(rows, labels, measures)
+
+    return EnergyTables(
+        heads=pooled([table.heads for table in tables], ("layer", "head", "kv_head")),
+        kv_heads=pooled([table.kv_heads for table in tables], ("layer", "kv_head")),
+    )
+
+
 def _chosen_lengths(capture: Capture, lengths: Sequence[int] | None) -> tuple[int, ...]:
     """Return the lengths to measure at, or raise if a window is too short for one."""
     records = [capture.record(window, capture.layers[0]) for window in range(capture.n_windows)]

@@ -202,9 +202,15 @@ class Capture:
         return tuple(dict.fromkeys((layer, head // groups[layer]) for layer, head in self.heads))
 
     def select(
-        self, stack: str | None = None, *, heads: Iterable[tuple[int, int]] | None = None
+        self,
+        stack: str | None = None,
+        *,
+        heads: Iterable[tuple[int, int]] | None = None,
+        windows: Sequence[int] | None = None,
     ) -> "Capture":
-        """Return the same capture with another stack selected, or limited to some heads; nothing is copied.
+        """Return the same capture with another stack selected, or limited to some heads or windows.
+
+        Nothing is copied.
 
         Examples
         --------
@@ -214,7 +220,8 @@ class Capture:
         """
         if heads is None and stack in (None, self.stack):
             heads = self._keep
-        return Capture(self._windows, self.provenance, stack or self.stack, heads)
+        chosen = self._windows if windows is None else [self._window(window) for window in windows]
+        return Capture(chosen, self.provenance, stack or self.stack, heads)
 
     def tokens(self, window: int) -> tuple[str, ...]:
         """Return the token strings of the queries of a window; empty if they are not known."""

@@ -1,0 +1,105 @@
+// The data, how it is decoded, and the one thing that is chosen: a head.
+const data = JSON.parse(document.getElementById("data").textContent);
+const names = data.heads.names;
+const byId = (id) => document.getElementById(id);
+const views = [];
+let chosen = -1;
+
+// Charts and lists join with what they do when a head is chosen.
+function addView(id, draw, mark, first = draw || (() => mark(chosen, "start"))) { views.push({ id, draw, mark, first }); }
+
+function choose(index, from) {
+  if (!(index >= 0 && index < names.length)) return;
+  chosen = index;
+  for (const view of views) {
+    view.mark(index, from);
+    byId(view.id).dataset.chosen = names[index];
+  }
+  byId("announce").textContent = `Head ${names[index]} chosen`;
+  history.replaceState(null, "", `#head=${names[index]}`);
+}
+
+function element(tag, text, attributes = {}) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+// Plotly reads a little markup in labels: what comes from models is shown as it is.
+const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+function show(value, digits = 4) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value)) return String(value);
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : String(Number(value.toPrecision(digits)));
+}
+
+function bytes(base64) {
+  const text = atob(base64);
+  const out = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i += 1) out[i] = text.charCodeAt(i);
+  return out;
+}
+const floats = (base64) => new Float32Array(bytes(base64).buffer);
+
+// Gray pictures travel as PNG; the bytes come back through a canvas.
+async function grayPicture(base64) {
+  const image = new Image();
+  image.src = `data:image/png;base64,${base64}`;
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  canvas.width = image.width; canvas.height = image.height;
+  const context = canvas.getContext("2d", { willReadFrequently: true, colorSpace: "srgb" });
+  context.drawImage(image, 0, 0);
+  const pixels = context.getImageData(0, 0, image.width, image.height).data;
+  const out = new Uint8Array(image.width * image.height);
+  for (let i = 0; i < out.length; i += 1) out[i] = pixels[4 * i];
+  return out;
+}
+
+const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
+const DIVERGING = ["#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"];
+function ramp(anchors) {
+  const parts = anchors.map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
+  return (share) => {
+    const at = Math.min(Math.max(share, 0), 1) * (parts.length - 1);
+    const low = Math.min(Math.floor(at), parts.length - 2);
+    return parts[low].map((v, c) => Math.round(v + (parts[low + 1][c] - v) * (at - low)));
+  };
+}
+const viridis = ramp(VIRIDIS);
+const diverging = ramp(DIVERGING);
+
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+function layout(extra) {
+  const axis = { gridcolor: style("--grid"), zerolinecolor: style("--grid"), linecolor: style("--line"), tickfont: { size: 10 }, automargin: true };
+  const base = {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 46, r: 10, t: 8, b: 38 },
+    font: { family: "system-ui, sans-serif", size: 11, color: style("--quiet") }, showlegend: false, hovermode: "closest", modebar: { bgcolor: "rgba(0,0,0,0)", color: style("--quiet"), activecolor: style("--accent") },
+    hoverlabel: { bgcolor: style("--paper"), bordercolor: style("--line"), font: { color: style("--ink"), size: 12 } },
+  };
+  const made = { ...base, ...extra };
+  for (const name of ["xaxis", "yaxis"]) made[name] = { ...axis, ...(extra[name] || {}) };
+  return made;
+}
+// Only buttons that stay in the page: saving a picture, zoom and back.
+const BUTTONS = { flat: ["toImage", "zoom2d", "pan2d", "resetScale2d"], solid: ["toImage", "orbitRotation", "resetCameraDefault3d"], tree: ["toImage"] };
+const config = (kind) => ({ displaylogo: false, responsive: true, displayModeBar: kind !== "none", modeBarButtons: [BUTTONS[kind] || []], toImageButtonOptions: { format: "svg", filename: "headscape" } });
+const colorbar = (title) => ({ thickness: 10, outlinewidth: 0, tickfont: { size: 10 }, len: 0.9, title: { text: title, side: "right", font: { size: 11 } } });
+
+function plot(id, traces, extra, onClick, kind = "flat") {
+  const box = byId(id);
+  Plotly.react(box, traces, layout(extra), config(kind));
+  if (onClick && !box.dataset.bound) { box.on("plotly_click", onClick); box.dataset.bound = "yes"; }
+}
+
+function press(ids, active) { for (const id of ids) byId(id).setAttribute("aria-pressed", String(id === active)); }
+
+function headButton(index) {
+  const button = element("button", names[index], { type: "button", "data-head": names[index] });
+  button.addEventListener("click", () => choose(index, "button"));
+  return button;
+}

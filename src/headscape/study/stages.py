@@ -1,0 +1,33 @@
+"""The stages of the analysis, in their order; a new one joins by one entry."""
+
+from collections.abc import Iterable
+
+from headscape.errors import InputError
+from headscape.study.energy_stage import ENERGY
+from headscape.study.entropy_stage import ENTROPY
+from headscape.study.interaction_stage import INTERACTION
+from headscape.study.regularity_stage import REGULARITY
+from headscape.study.stage import Stage
+
+STAGES = (ENTROPY, ENERGY, REGULARITY, INTERACTION)
+
+
+def chosen_stages(names: Iterable[str] | None) -> tuple[Stage, ...]:
+    """Return the stages with these names in the order of the table, or all of them.
+
+    Examples
+    --------
+    >>> [stage.name for stage in chosen_stages(["energy", "entropy"])]
+    ['entropy', 'energy']
+    """
+    if names is None:
+        return STAGES
+    wanted = list(names)
+    known = [stage.name for stage in STAGES]
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise InputError(
+            f"stages are {', '.join(known)}, but {', '.join(map(repr, unknown))} was asked for. Capturing and "
+            "organizing always run."
+        )
+    return tuple(stage for stage in STAGES if stage.name in wanted)

@@ -1,0 +1,146 @@
+import base64
+import io
+import json
+import re
+from importlib import util
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from headscape.errors import MissingPartError
+from headscape.report.measures import MEASURES, in_table, measure_of
+from headscape.report.page import PageData, page_html
+from headscape.report.pictures import float_text, gray_png, root_bytes, signed_bytes
+from headscape.study.display import page_data
+from studies import ODD_NAME, ODD_TOKENS, small_study
+
+
+@pytest.fixture(scope="module")
+def study():
+    return small_study(name=ODD_NAME)
+
+
+@pytest.fixture(scope="module")
+def data(study):
+    return page_data(study)
+
+
+def embedded(html):
+    text = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL).group(1)
+    return json.loads(text)
+
+
+def test_a_png_holds_exactly_the_bytes():
+    values = np.arange(35, dtype=np.uint8).reshape(5, 7) * 7
+    shown = imread(io.BytesIO(base64.b64decode(gray_png(values))), format="png")
+    np.testing.assert_array_equal(np.round(shown * 255), values)
+
+
+def test_root_bytes_keep_small_values_apart():
+    values = np.array([[0.0, 0.0004, 0.01, 1.0]])
+    pixels, high = root_bytes(values)
+    back = (pixels / 255.0) ** 2 * high
+    np.testing.assert_allclose(back, values, atol=0.002)
+    assert root_bytes(np.zeros((2, 2)))[1] == 0
+
+
+def test_signed_bytes_keep_sign_and_mask():
+    rng = np.random.default_rng(0)
+    values, visible = rng.normal(size=(20, 20)), np.tri(20, dtype=bool)
+    pixels, limit = signed_bytes(values, visible)
+    back = (pixels.astype(float) - 128) / 126 * limit
+    assert (pixels[~visible] == 0).all()
+    assert (pixels[visible] > 0).all()
+    clipped = np.clip(values, -limit, limit)
+    np.testing.assert_allclose(back[visible], clipped[visible], atol=limit / 80)
+
+
+def test_the_page_has_no_way_out_and_no_open_text(data):
+    html = page_html(data)
+    assert html.count("<script") == 3
+    assert "default-src 'none'" in html
+    ours = html[: html.index('<script type="application/json"')]
+    assert "http://" not in ours.replace("http-equiv", "")
+    assert "https://" not in ours
+    assert "<script>alert" not in html
+    assert "<img src" not in html
+    assert "{{" not in ours
+
+
+def test_what_is_embedded_equals_the_study(study, data):
+    found = embedded(page_html(data))
+    assert found["heads"]["names"] == [f"{layer}.{head}" for layer, head in study.heads.index]
+    columns = {measure["key"]: measure["values"] for measure in found["measures"]}
+    assert list(columns["mu_K"]) == study.heads["mu_K"].tolist()
+    assert list(columns["entropy"]) == study.heads["entropy"].tolist()
+    assert found["findings"] == list(study.findings)
+    assert tuple(found["window"]["tokens"]["query"][: len(ODD_TOKENS)]) == ODD_TOKENS
+    assert found["title"] == ODD_NAME
+
+
+def test_pictures_hold_the_attention_of_their_head(study, data):
+    window = data.sections["window"]
+    png = base64.b64decode(window["attention"]["png"][5])
+    pixels = np.round(imread(io.BytesIO(png), format="png") * 255)
+    layer, head = study.capture.heads[5]
+    attention = study.capture.tensor(0).head(layer, head)
+    np.testing.assert_allclose((pixels / 255) ** 2 * window["attention"]["high"][5], attention, atol=0.02)
+    assert sorted(window["query_order"]) == list(range(24))
+
+
+def test_the_tree_and_the_nearest_heads_are_those_of_the_organization(study, data):
+    geometry = data.sections["geometry"]
+    emd = study.organization.emd["head"]
+    for head, near in enumerate(geometry["nearest"]["index"]):
+        assert head not in near
+        np.testing.assert_allclose(geometry["nearest"]["emd"][head], emd[head][near])
+        assert geometry["nearest"]["emd"][head] == sorted(geometry["nearest"]["emd"][head])
+    assert geometry["order"] == study.organization.order["head"].tolist()
+    assert geometry["folders"]["stop"][0] == len(study.heads)
+
+
+def test_sections_of_missing_stages_are_left_out():
+    data = page_data(small_study(stages=[], windows=1))
+    assert "entropy" not in data.sections
+    assert "energy" not in data.sections
+    assert "geometry" in embedded(page_html(data))
+
+
+def test_about_names_license_command_seed_and_versions(data):
+    labels = {label for label, _, _ in data.about}
+    assert {"License of the weights", "Command", "Parameters", "Seed", "Time"} <= labels
+
+
+def test_values_that_are_no_numbers_become_null():
+    data = PageData("x", {"names": ["0.0"]}, [{"values": [None]}], [], [], [], [])
+    assert '"values":[null]' in data.to_json()
+    with pytest.raises(ValueError, match="JSON"):
+        PageData("x", {"names": [float("nan")]}, [], [], [], [], []).to_json()
+
+
+def test_without_plotly_the_report_says_what_to_install(data, monkeypatch):
+    find = util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda name: None if name == "plotly" else find(name))
+    with pytest.raises(MissingPartError, match=r"headscape\[report\]"):
+        page_html(data)
+
+
+def test_many_heads_get_smaller_pictures(monkeypatch):
+    study = small_study(windows=1, length=80, stages=[])
+    assert page_data(study).sections["window"]["rows"] == 80
+    monkeypatch.setattr("headscape.study.display.MANY_HEADS", 5)
+    window = page_data(study).sections["window"]
+    assert (window["rows"], window["columns"]) == (64, 64)
+    assert "first 64 of 80 tokens" in window["note"]
+
+
+def test_floats_travel_as_little_endian_singles():
+    values = np.array([[1.5, -2.0]])
+    assert np.frombuffer(base64.b64decode(float_text(values)), dtype="<f4").tolist() == [1.5, -2.0]
+
+
+def test_every_shown_column_has_a_meaning(study):
+    shown = [column for column in study.heads if in_table(column)]
+    assert all(column in MEASURES for column in shown)
+    assert measure_of("mu_K_q25").meaning.startswith("Lower quartile.")

@@ -1,0 +1,265 @@
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import headscape as hs
+from headscape.errors import FileFormatError, InputError, StorageError
+from headscape.study import energy_stage, entropy_stage, interaction_stage, regularity_stage
+from headscape.study.analyze import analyze
+from headscape.study.stage import Stage, Summary
+from headscape.study.stages import STAGES
+from studies import ODD_NAME, small_capture, small_study
+
+PER_WINDOW = [stage.name for stage in STAGES if stage.per_window]
+
+
+class Stopped(Exception):
+    """Stands for a run that ends in the middle."""
+
+
+def stop_at(text):
+    def progress(stage, done, total):
+        if stage.startswith(text):
+            raise Stopped(stage)
+
+    return progress
+
+
+def tell_into(seen):
+    def progress(stage, done, total):
+        assert 0 <= done <= total + 1e-9
+        if not seen or seen[-1] != stage:
+            seen.append(stage)
+
+    return progress
+
+
+@pytest.fixture(scope="module")
+def study():
+    return small_study()
+
+
+def test_the_table_has_a_row_per_head_and_columns_of_every_stage(study):
+    assert study.heads.index.tolist() == list(study.capture.heads)
+    assert {"place", "folder", "nearest", "entropy", "rank", "mu_K", "k90", "holder_mixed"} <= set(
+        study.heads
+    )
+    assert sorted(study.heads["place"]) == list(range(12))
+
+
+def test_entropies_are_those_of_the_entropy_study_on_its_own(study):
+    alone = hs.entropy_study(study.capture, k=50, n_iter=1)
+    np.testing.assert_allclose(study.entropy.entropies, alone.entropies)
+    np.testing.assert_allclose(study.heads["rank"], alone.to_frame()["rank"])
+    assert study.entropy.stability.verdict == alone.stability.verdict
+
+
+def test_energy_measures_are_those_of_the_energy_table_on_its_own(study):
+    alone = hs.energy_table(study.capture)
+    pd.testing.assert_frame_equal(study.energy.heads, alone)
+
+
+def test_exponents_are_medians_over_windows(study):
+    by_window = [
+        hs.holder_exponent(study.capture.tensor(w, "logits"), study.organizations[w].trees).mixed[:, 0]
+        for w in range(study.windows)
+    ]
+    np.testing.assert_allclose(study.heads["holder_mixed"], np.median(by_window, axis=0))
+
+
+def test_every_window_is_organized_once_and_its_trees_are_used(monkeypatch):
+    calls = []
+    organize = hs.organize
+
+    def counted(x, **options):
+        calls.append(x)
+        return organize(x, **options)
+
+    monkeypatch.setattr("headscape.study.analyze.organize", counted)
+    small_study(windows=2)
+    assert len(calls) == 2
+
+
+def test_findings_speak_of_the_numbers(study):
+    text = " ".join(study.findings)
+    assert study.entropy.stability.verdict in study.findings[0]
+    assert f"{np.median(study.energy.kv_heads['mu_K']):.2f}" in text
+    assert "12 heads" in text
+
+
+def test_a_study_without_a_model_says_why_the_weights_are_left_out(study):
+    assert any("W_Q^T W_K is left out" in sentence for sentence in study.findings)
+    assert "interaction_k90" not in study.heads
+
+
+def test_warnings_of_several_windows_become_one():
+    study = small_study(windows=3)
+    names = [(warning.name, warning.axis) for warning in study.warnings]
+    assert len(names) == len(set(names))
+
+
+def test_only_chosen_stages_run():
+    study = small_study(stages=["energy"], windows=1)
+    assert list(study.results) == ["energy"]
+    assert study.entropy is None
+    assert "mu_K" in study.heads
+    assert "entropy" not in study.heads
+
+
+def test_unknown_stages_are_named():
+    with pytest.raises(InputError, match=r"stages are entropy, energy.*'entropie' was asked for"):
+        small_study(stages=["entropie"])
+
+
+def test_a_capture_takes_no_inputs():
+    with pytest.raises(InputError, match="leave inputs out"):
+        analyze(small_capture(), "a text")
+
+
+def test_save_and_load_give_the_same_study(study, tmp_path):
+    study.save(tmp_path / "study")
+    again = hs.Study.load(tmp_path / "study")
+    pd.testing.assert_frame_equal(again.heads, study.heads)
+    assert again.findings == study.findings
+    assert again.warnings == study.warnings
+    assert again.parameters == study.parameters
+
+
+def test_tables_on_disk_equal_the_study(study, tmp_path):
+    study.save(tmp_path)
+    csv = pd.read_csv(tmp_path / "heads.csv", index_col=["layer", "head"], dtype={"nearest": str})
+    pd.testing.assert_frame_equal(csv, study.heads, check_dtype=False, rtol=1e-12)
+    rows = json.loads((tmp_path / "heads.json").read_text())["heads"]
+    for row, (pair, values) in zip(rows, study.heads.iterrows(), strict=True):
+        assert (row["layer"], row["head"]) == pair
+        assert row["mu_K"] == values["mu_K"]
+        assert row["entropy"] == values["entropy"]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["findings"] == list(study.findings)
+
+
+def test_parquet_holds_the_table_where_pyarrow_is(study, tmp_path):
+    pytest.importorskip("pyarrow")
+    study.save(tmp_path)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "heads.parquet"), study.heads)
+
+
+@pytest.mark.parametrize(
+    "where", ["organizing window 2", *[s.doing + ", window 2" for s in STAGES if s.per_window]]
+)
+def test_a_run_that_ends_in_the_middle_goes_on_without_redoing_windows(where, tmp_path, study):
+    with pytest.raises(Stopped):
+        small_study(out=tmp_path, progress=stop_at(where))
+    finished = {p.name: p.stat().st_ino for p in (tmp_path / "parts").iterdir()}
+    assert "organize-window-00000" in finished
+    with pytest.raises(FileFormatError, match=r"unfinished: \d of 3 windows are organized"):
+        hs.Study.load(tmp_path)
+    seen = []
+    again = small_study(out=tmp_path, progress=tell_into(seen))
+    now = {p.name: p.stat().st_ino for p in (tmp_path / "parts").iterdir()}
+    assert finished.items() <= now.items()
+    assert not any(text.endswith("window 1 of 3") for text in seen)
+    pd.testing.assert_frame_equal(again.heads, study.heads)
+
+
+def test_a_finished_study_is_read_not_measured(tmp_path):
+    small_study(out=tmp_path)
+    seen = []
+    small_study(out=tmp_path, progress=tell_into(seen))
+    assert seen == []
+
+
+def test_a_stage_can_be_added_later(tmp_path):
+    small_study(out=tmp_path, stages=["entropy"])
+    study = small_study(out=tmp_path, stages=["energy"])
+    assert list(study.results) == ["entropy", "energy"]
+
+
+def test_a_folder_of_other_parameters_is_refused(tmp_path):
+    small_study(out=tmp_path, stages=["entropy"])
+    with pytest.raises(StorageError, match="begun with another parameters"):
+        small_study(out=tmp_path, k=60)
+
+
+def test_progress_never_goes_back():
+    told = []
+    small_study(progress=lambda stage, done, total: told.append((done, total)))
+    shares = [done / total for done, total in told if total]
+    assert shares[-1] == pytest.approx(1)
+    last = [done for done, _ in told]
+    assert last == sorted(last)
+
+
+def test_a_new_stage_joins_with_one_entry(monkeypatch):
+    def run(material, window):
+        return energy_stage.Result({"loss": np.full(len(material.heads), float(window))})
+
+    def summarize(material, results):
+        values = np.mean([result.arrays["loss"] for result in results], axis=0)
+        return Summary(material.frame({"loss": values}), ("The loss is known.",))
+
+    table = (*STAGES, Stage("loss", "measuring the loss", run, summarize))
+    for module in ("stages", "analyze", "study"):
+        monkeypatch.setattr(f"headscape.study.{module}.STAGES", table)
+    study = small_study(windows=3)
+    assert study.heads["loss"].tolist() == [1.0] * 12
+    assert "The loss is known." in study.findings
+    assert "loss" in hs.analyze(small_capture(windows=1), stages=["loss"], n_iter=1).results
+
+
+def test_nearest_heads_are_sorted_and_others(study):
+    near = study.nearest(1, 2, count=3)
+    assert near["emd"].is_monotonic_increasing
+    assert (1, 2) not in set(zip(near["layer"], near["head"], strict=True))
+    assert near["emd"][0] == pytest.approx(study.heads.loc[(1, 2), "nearest_emd"])
+    with pytest.raises(InputError, match=r"no head 9\.9"):
+        study.nearest(9, 9)
+
+
+def test_notebooks_show_escaped_html(study):
+    shown = small_study(windows=1, name=ODD_NAME)._repr_html_()
+    assert "<img" not in shown
+    assert "&lt;img" in shown
+    assert "<table" in study._repr_html_()
+
+
+def test_figures_are_matplotlib_figures(study):
+    from matplotlib.figure import Figure
+
+    figures = study.figures()
+    assert all(isinstance(figure, Figure) for figure in figures.values())
+    assert {"tree_head", "affinity_head", "diffusion_map_head_2d", "entropy_entropies"} <= set(figures)
+
+
+def test_one_head_and_one_window_work():
+    study = small_study(windows=1, layers=1, heads=1)
+    assert len(study.heads) == 1
+    assert "nearest" not in study.heads
+
+
+def test_stages_name_their_parts():
+    assert entropy_stage.ENTROPY.part(3) == "entropy-window-00003"
+    assert interaction_stage.INTERACTION.part(0) == "interaction"
+    assert regularity_stage.REGULARITY.per_window
+
+
+def test_invariants_are_counted_over_heads_and_windows(study):
+    counts = {count.test: count for count in study.summaries["energy"].detail.invariants}
+    assert counts["zero-sum"].counts == {"passed": 36, "failed": 0, "not judged": 0}
+    assert counts["causality"].failed_heads == ()
+    assert math.isfinite(counts["zero-sum"].worst[0])
+
+
+def test_a_broken_mask_fails_causality():
+    capture = small_capture(windows=1)
+    visible = np.tri(24, k=1, dtype=bool)
+    records = [
+        [record.replace(visible=visible) if record.layer == 1 else record for record in capture.records(0)]
+    ]
+    study = analyze(hs.Capture.from_records(records), stages=["energy"], n_iter=1)
+    counts = {count.test: count for count in study.summaries["energy"].detail.invariants}
+    assert {layer for layer, _ in counts["causality"].failed_heads} == {1}
+    assert "later keys" in counts["causality"].detail

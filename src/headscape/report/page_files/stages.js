@@ -72,7 +72,7 @@ function setUpSpread() {
   function draw() {
     const text = names.map((name, i) => `head ${name}<br>μ_K ${show(mu[i])}, participation ${show(participation[i])}`);
     plot("spread-chart", [
-      { type: "scatter", mode: "markers", x: mu, y: participation, text, hoverinfo: "text", marker: { size: 7, color: data.heads.layer, colorscale: "Viridis", line: { width: 0.5, color: style("--paper") }, colorbar: colorbar("layer") } },
+      { type: "scatter", mode: "markers", x: mu, y: participation, text, hoverinfo: "text", marker: { size: 7, color: data.heads.layer, colorscale: "Viridis", line: { width: 0.5, color: style("--quiet") }, colorbar: colorbar("layer") } },
       { type: "scatter", mode: "markers", x: [mu[chosen]], y: [participation[chosen]], hoverinfo: "skip", marker: { size: 15, color: "rgba(0,0,0,0)", line: { width: 3, color: style("--mark") } } }],
     { xaxis: { title: { text: "key incoherence μ_K" } }, yaxis: { title: { text: "participation" }, rangemode: "tozero" } },
     (event) => { if (event.points[0].curveNumber === 0) choose(event.points[0].pointNumber, "spread"); });

@@ -6,8 +6,8 @@ from benchmarks.harness import run
 run(
     {
         "geometry": bench_geometry.rows,
-        "haar": bench_haar.rows,
         "capture": bench_capture.rows,
+        "haar": bench_haar.rows,
         "energy": bench_energy.rows,
     }
 )

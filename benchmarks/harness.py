@@ -69,9 +69,19 @@ def compare(
     )
 
 
+# On Linux ru_maxrss outlives exec: a child of a large process reports at least the size of its parent. VmHWM
+# belongs to the new program alone.
+_PRINT_PEAK = """
+import pathlib, resource
+status = pathlib.Path("/proc/self/status")
+own = [line.split()[1] for line in status.read_text().splitlines() if "VmHWM" in line] if status.exists() else []
+print(own[0] if own else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
 def peak_memory(code: str) -> float:
     """Run Python code in a fresh process and return its peak memory in MiB."""
-    script = f"import resource\n{code}\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    script = f"{code}\n{_PRINT_PEAK}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     unit = 1024 if sys.platform != "darwin" else 1024 * 1024
     return int(done.stdout.split()[-1]) / unit

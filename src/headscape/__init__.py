@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headscape.analysis.sparsity import best_approximation as best_approximation
     from headscape.analysis.sparsity import coefficients_needed as coefficients_needed
     from headscape.analysis.sparsity import denoise as denoise
-    from headscape.analysis.sparsity import energy_curve as energy_curve
+    from headscape.analysis.sparsity import sparsity_curve as sparsity_curve
     from headscape.analysis.sparsity import sparsity_curves as sparsity_curves
     from headscape.analysis.stability import rank_stability as rank_stability
     from headscape.analysis.supports import top_supports as top_supports
@@ -121,6 +121,7 @@ _HOME = {
     "rank_stability": "analysis.stability",
     "save_tensor": "tensor.files",
     "sensitivity": "analysis.sensitivity",
+    "sparsity_curve": "analysis.sparsity",
     "sparsity_curves": "analysis.sparsity",
     "spectral_signatures": "energy.signatures",
     "tensor_haar": "analysis.haar",

@@ -1,6 +1,7 @@
 """``headscape energy`` and ``headscape check`` as a user starts them."""
 
 import json
+import logging
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class Done:
 def headscape(*args):
     """Run the program inside this process: loading torch anew for every call would take most of the time."""
     out, err, code = StringIO(), StringIO(), 0
+    level = logging.getLogger("headscape").level
     with (
         patch.object(sys, "argv", ["headscape", *map(str, args)]),
         redirect_stdout(out),
@@ -37,6 +39,8 @@ def headscape(*args):
             run()
         except SystemExit as end:
             code = int(end.code or 0)
+        finally:
+            logging.getLogger("headscape").setLevel(level)
     return Done(code, out.getvalue(), err.getvalue())
 
 

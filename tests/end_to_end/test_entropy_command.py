@@ -75,6 +75,40 @@ def test_three_windows_leave_tables_pictures_and_a_study(run, files, tmp_path):
     assert all(Path(path).stat().st_size > 0 for path in summary["figures"])
 
 
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    queries, keys = rng.standard_normal((2, 2, 3, 16, 8)), rng.standard_normal((2, 2, 3, 16, 8))
+    path = tmp_path_factory.mktemp("captures") / "capture"
+    hs.Capture.from_arrays(queries, keys).save(path)
+    return path
+
+
+def test_a_capture_gives_windows_and_other_fields(run, capture, tmp_path):
+    words = ["--k", 60, "--n-iter", 1, "--fields", "logits,energy", "--figures", "none", "--json"]
+    done = run("entropy", capture, "-o", tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["windows"], summary["field"], summary["heads"]) == (2, "probs", 6)
+    choices = [(row["parameter"], row["value"]) for row in summary["sensitivity_to_choices"]]
+    assert choices == [("k", "30"), ("k", "120"), ("field", "logits"), ("field", "energy")]
+    study = hs.EntropyStudy.load(tmp_path / "study")
+    x = hs.Capture.load(capture).tensor(1, "logits")
+    np.testing.assert_allclose(study.by_field[0, 1], hs.head_entropy(x, hs.organize(x, n_iter=1).trees, 60))
+
+
+def test_only_some_windows_of_a_capture_and_another_field(run, capture, tmp_path):
+    words = ["--k", 60, "--n-iter", 1, "--windows", 1, "--field", "energy", "--figures", "none", "--json"]
+    summary = json.loads(run("entropy", capture, "-o", tmp_path, *words).stdout)
+    assert (summary["windows"], summary["field"]) == (1, "energy")
+
+
+def test_an_unknown_stack_is_refused(run, capture, tmp_path):
+    done = run("entropy", capture, "-o", tmp_path, "--stack", "cross")
+    assert done.returncode == 2
+    assert "stack must be one of self, but is 'cross'" in done.stderr
+
+
 def test_csv_prints_the_table_and_nothing_else(run, files, tmp_path):
     done = run(
         "entropy", files[0], "-o", tmp_path, "--k", "0.25", "--n-iter", 1, "--csv", "--figures", "none"

@@ -36,7 +36,7 @@ class SparsityCurves:
         return {order: _needed(getattr(self, order), shares) for order in ORDERS}
 
 
-def energy_curve(x: Any, trees: Trees) -> NDArray[np.float64]:
+def sparsity_curve(x: Any, trees: Trees) -> NDArray[np.float64]:
     """Return the share of the energy of x that its largest m tensor-Haar coefficients hold, m = 0, 1, ....
 
         s_m = sum of the m largest |c|^2 / sum of all |c|^2
@@ -60,7 +60,7 @@ def energy_curve(x: Any, trees: Trees) -> NDArray[np.float64]:
     Examples
     --------
     >>> trees = {"query": PartitionTree.trivial(2), "key": PartitionTree.trivial(2)}
-    >>> energy_curve(np.array([[2.0, 0.0], [2.0, 0.0]]), trees).round(12).tolist()
+    >>> sparsity_curve(np.array([[2.0, 0.0], [2.0, 0.0]]), trees).round(12).tolist()
     [0.0, 0.5, 1.0, 1.0, 1.0]
     """
     array = as_float_array(x, "x")
@@ -78,7 +78,7 @@ def coefficients_needed(x: Any, trees: Trees, shares: Sequence[float] = (0.9, 0.
     Parameters
     ----------
     x, trees
-        As in :func:`energy_curve`.
+        As in :func:`sparsity_curve`.
     shares
         Each between 0 and 1.
 
@@ -88,7 +88,7 @@ def coefficients_needed(x: Any, trees: Trees, shares: Sequence[float] = (0.9, 0.
     >>> coefficients_needed(np.array([[2.0, 0.0], [2.0, 0.0]]), trees)
     (2, 2, 2)
     """
-    return _needed(energy_curve(x, trees), shares)
+    return _needed(sparsity_curve(x, trees), shares)
 
 
 def sparsity_curves(x: Any, trees: Trees, *, draws: int = 5, seed: int = 0) -> SparsityCurves:
@@ -128,12 +128,12 @@ def sparsity_curves(x: Any, trees: Trees, *, draws: int = 5, seed: int = 0) -> S
     along = {axis: _with_leaves(tree, np.arange(tree.n_points)) for axis, tree in trees.items()}
     shuffled = np.mean(
         [
-            energy_curve(array, {a: _with_leaves(t, rng.permutation(t.n_points)) for a, t in trees.items()})
+            sparsity_curve(array, {a: _with_leaves(t, rng.permutation(t.n_points)) for a, t in trees.items()})
             for _ in range(draws)
         ],
         axis=0,
     )
-    return SparsityCurves(energy_curve(array, trees), energy_curve(array, along), shuffled)
+    return SparsityCurves(sparsity_curve(array, trees), sparsity_curve(array, along), shuffled)
 
 
 def best_approximation(x: Any, trees: Trees, m: int) -> FloatArray:

@@ -63,7 +63,7 @@ class RankStability:
     def warnings(self) -> tuple[GeometryWarning, ...]:
         """Names the state in which the ranks do not repeat and no head should be chosen by them."""
         w, jaccard = self.kendall_w.estimate, self.jaccard_bottom.estimate
-        if self.n_windows < 2 or (w >= STABLE_W and jaccard >= STABLE_JACCARD):
+        if self.n_windows < 2 or np.isnan(w) or (w >= STABLE_W and jaccard >= STABLE_JACCARD):
             return ()
         message = (
             f"over {self.n_windows} windows Kendall's W is {w:.2f} and the lowest {self.share:.0%} overlap by "
@@ -76,6 +76,8 @@ class RankStability:
         """One sentence on whether the ranks repeat."""
         if self.n_windows < 2:
             return "One window only: whether the ranks repeat is not known."
+        if np.isnan(self.kendall_w.estimate):
+            return "All heads have the same score: there are no ranks to compare."
         word = "do not repeat" if self.warnings else "repeat"
         return (
             f"The ranks {word} over {self.n_windows} windows: Kendall's W {self.kendall_w}, rank correlation "

@@ -56,6 +56,10 @@ def entropy(
     fields: Annotated[
         str, typer.Option(help="Other fields of a capture to compare with, for example 'logits,energy'.")
     ] = "",
+    stack: Annotated[
+        str | None,
+        typer.Option(help="Which attention of a capture: self, encoder, decoder, cross.  [the first]"),
+    ] = None,
     k: Annotated[
         str, typer.Option(help="How many largest supports, or a share of all such as 0.01.")
     ] = "400",
@@ -90,7 +94,7 @@ def entropy(
         raise InputError("--json and --csv both print to standard output: give one of them.")
     console = Console(quiet=quiet, json=json or csv)
     formats = [] if figures == "none" else figures.split(",")
-    source = _windows(tensors, array, axes)
+    source = _windows(tensors, array, axes, stack)
     folder = output_folder(out)
     engine = LocalEngine() if threads is None else LocalEngine(threads)
     with console.progress() as progress:
@@ -113,7 +117,9 @@ def entropy(
         if regularity:
             table, extra["regularity"] = _with_regularity(table, first, study)
         if sensitivity:
-            extra["sensitivity"] = _sensitivity(first, study, {"n_iter": n_iter, "engine": engine}, progress)
+            others = {name: source.tensor(0, name) for name in study.fields}
+            options = {"n_iter": n_iter, "engine": engine}
+            extra["sensitivity"] = _sensitivity(first, study, others, options, progress)
         pictures = _draw(study, first, folder / "figures", formats) if formats else []
     text = table.to_csv(index=False)
     write_text_atomically(folder / "heads.csv", text)
@@ -126,12 +132,23 @@ def entropy(
     _tell(console, study, summary)
 
 
-def _windows(paths: list[str], array: str | None, axes: str | None) -> Any:
+def _windows(paths: list[str], array: str | None, axes: str | None, stack: str | None) -> Any:
+    from headscape.tensor.capture import Capture
     from headscape.tensor.synthetic import planted_tensor
 
     if paths == [SYNTHETIC]:
         return [planted_tensor()]
+    if len(paths) == 1 and _kind(Path(paths[0])) == "capture":
+        return Capture.load(paths[0]).select(stack)
     return TensorFiles(paths, array, axes)
+
+
+def _kind(path: Path) -> str:
+    """Return the kind of a folder that headscape wrote; empty for anything else."""
+    from headscape.tensor.store import HEADER, read_header
+
+    words = str(read_header(path).get("format")).split("/") if (path / HEADER).exists() else []
+    return words[1] if len(words) == 3 else ""
 
 
 def _number(text: str) -> float:
@@ -148,10 +165,12 @@ def _with_regularity(table: Any, x: Any, study: Any) -> tuple[Any, dict[str, Any
     return table.join(found.to_frame()), {"verdict": found.verdict, "in_range": int(found.in_range.sum())}
 
 
-def _sensitivity(x: Any, study: Any, options: dict[str, Any], progress: Any) -> dict[str, Any]:
+def _sensitivity(
+    x: Any, study: Any, fields: dict[str, Any], options: dict[str, Any], progress: Any
+) -> dict[str, Any]:
     from headscape.analysis.sensitivity import sensitivity
 
-    found = sensitivity(x, k=study.parameters["k"], progress=progress, **options)
+    found = sensitivity(x, k=study.parameters["k"], fields=fields, progress=progress, **options)
     return {
         "reruns": _records(found.to_frame()),
         "warnings": [str(warning) for warning in found.warnings],

@@ -161,18 +161,13 @@ def _try(own: Implementation | None, call: AttentionCall) -> tuple[torch.Tensor 
     """Call an implementation; what it cannot do is not judged, so its refusal is no error here."""
     if own is None:
         return None, None
+    # The recorder keeps plain causal masks in half precision; the model's own code wants its own dtype.
+    mask = None if call.mask is None else call.mask.to(call.queries.dtype)
     extra = {"softcap": call.softcap, "position_bias": call.bias, "s_aux": call.sinks}
     given = {name: value for name, value in extra.items() if value is not None}
     try:
         return own(
-            call.module,
-            call.queries,
-            call.keys,
-            call.values,
-            call.mask,
-            scaling=call.scale,
-            dropout=0.0,
-            **given,
+            call.module, call.queries, call.keys, call.values, mask, scaling=call.scale, dropout=0.0, **given
         )
     except (RuntimeError, ValueError, TypeError, NotImplementedError):
         return None, None

@@ -71,6 +71,7 @@ def check_model(
         if against is not None:
             references += record_batch(against, _unpadded(window, against))
     progress("checking", len(windows), len(windows))
+    findings += _unseen(model, records[0])
     if against is None:
         return findings, records, None
     differences = head_differences(records, references)
@@ -223,6 +224,18 @@ def _no_positions(model: torch.nn.Module, inputs: Mapping[str, Any]) -> str:
     if "position_ids" not in inspect.signature(model.forward).parameters or "input_ids" not in inputs:
         return "the model takes no position_ids"
     return ""
+
+
+def _unseen(model: torch.nn.Module, records: Sequence[AttentionRecord]) -> list[Finding]:
+    """Name the layers of a model with one stack in which no attention was seen, so that none is passed over."""
+    config: Any = model.config
+    n_layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    if len({record.stack for record in records}) > 1:
+        return []
+    why = "no attention was seen in this layer: it has none, or computes it in code of its own"
+    seen = {record.layer for record in records}
+    missing = [layer for layer in range(n_layers) if layer not in seen]
+    return [Finding("seen", layer, None, Status.not_judged, detail=why) for layer in missing]
 
 
 def _unpadded(window: Mapping[str, Any], model: torch.nn.Module) -> dict[str, Any]:

@@ -87,4 +87,4 @@ def test_best_approximation_error_is_what_the_curve_leaves_out(query, key, tenth
     both = {"query": query, "key": key}
     m = tenths * x.size // 4
     error = ((x - hs.best_approximation(x, both, m)) ** 2).sum() / (x**2).sum()
-    np.testing.assert_allclose(error, 1 - hs.energy_curve(x, both)[m], atol=1e-12)
+    np.testing.assert_allclose(error, 1 - hs.sparsity_curve(x, both)[m], atol=1e-12)

@@ -48,7 +48,7 @@ def test_coefficients_needed_is_the_first_place_that_reaches_the_share():
 
 def test_a_zero_head_needs_nothing():
     trees = {"query": balanced_tree(2), "key": balanced_tree(2)}
-    assert hs.energy_curve(np.zeros((2, 2)), trees).tolist() == [0, 1, 1, 1, 1]
+    assert hs.sparsity_curve(np.zeros((2, 2)), trees).tolist() == [0, 1, 1, 1, 1]
 
 
 def test_denoising_removes_most_of_the_noise(smooth):
@@ -89,4 +89,4 @@ def test_bad_arguments_are_refused(smooth):
     with pytest.raises(hs.HeadscapeError, match="draws must be at least 1"):
         hs.sparsity_curves(x, trees, draws=0)
     with pytest.raises(hs.HeadscapeError, match="must be finite"):
-        hs.energy_curve(x * np.nan, trees)
+        hs.sparsity_curve(x * np.nan, trees)

@@ -69,6 +69,14 @@ def test_one_window_says_so():
     assert found.warnings == ()
 
 
+@pytest.mark.parametrize("scores", [np.ones((3, 5)), np.arange(3.0)[:, None]])
+def test_equal_scores_have_no_ranks(scores):
+    found = hs.rank_stability(scores)
+    assert np.isnan(found.kendall_w.estimate)
+    assert found.warnings == ()
+    assert "no ranks to compare" in found.verdict
+
+
 def test_agreement_of_two_rankings():
     a = np.arange(20.0)[None]
     assert rank_agreement(a, a**3).rank_correlation == pytest.approx(1)

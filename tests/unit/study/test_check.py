@@ -191,6 +191,14 @@ def test_values_of_another_head_break_the_output(implementation):
     assert failed(check(model)) == {("output", LAYER, head) for head in range(4)}
 
 
+def test_a_layer_that_hides_its_attention_is_not_passed_over():
+    model = llama()
+    model.layers[LAYER].self_attn.forward = lambda hidden_states, **_: (hidden_states, None)
+    report = check(model)
+    assert [(f.layer, f.status) for f in report.of_test("seen")] == [(LAYER, Status.not_judged)]
+    assert "no attention was seen in this layer" in report.summary().set_index("test").loc["seen", "remark"]
+
+
 def test_rotation_on_keys_only_is_named(monkeypatch):
     from transformers.models.llama import modeling_llama
 

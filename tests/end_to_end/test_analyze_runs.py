@@ -82,7 +82,7 @@ def test_a_killed_study_equals_one_that_ran_through(killed):
 
 
 def test_the_summary_says_what_was_found_and_where_it_is(killed):
-    out, _, summary, _ = killed
+    _, _, summary, _ = killed
     assert summary["format"] == "headscape/study-summary/1"
     assert summary["heads"] == 16
     assert summary["stages"] == ["entropy", "energy", "regularity", "interaction"]
@@ -126,6 +126,6 @@ def test_the_terminal_summary_has_a_table_findings_and_the_report(killed):
 
 
 def test_figures_for_papers_are_written_when_asked_for(killed):
-    out, _, summary, _ = killed
+    _, _, summary, _ = killed
     assert len(summary["figures"]) > 10
     assert all(Path(path).read_text(encoding="utf-8").startswith("<?xml") for path in summary["figures"])

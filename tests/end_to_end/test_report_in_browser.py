@@ -19,6 +19,7 @@ LINKED = (
     "affinity-chart",
     "entropy-chart",
     "energy-chart",
+    "spread-chart",
     "panel",
     "pictures",
     "haar-chart",
@@ -106,6 +107,7 @@ def test_a_head_chosen_in_the_table_is_marked_everywhere(page, study):
     [
         ("map-chart", "{points: [{curveNumber: 0, pointNumber: 7}]}", 7),
         ("measure-chart", "{points: [{x: 3, y: 1}]}", 19),
+        ("spread-chart", "{points: [{curveNumber: 0, pointNumber: 11}]}", 11),
         ("affinity-chart", "{points: [{x: 0, y: 4}]}", None),
         ("entropy-chart", "{points: [{x: 2}]}", None),
     ],

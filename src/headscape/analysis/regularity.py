@@ -148,19 +148,12 @@ def holder_exponent(
     >>> holder_exponent(np.outer(ramp, ramp), trees).mixed[0].round(3).tolist()
     [1.0, 1.0, 1.0]
     """
-    array = as_float_array(x, "x")
-    require_axes(array, (2, 3), "x")
-    require_trees(array, trees, ("query", "key"))
-    require_finite(array, "x")
     if not 0 < fallback_alpha <= 1:
         raise InputError(f"fallback_alpha must be in (0, 1], but is {fallback_alpha}.")
+    fits = fitted_exponents(x, trees, level)
+    array = as_float_array(x, "x")
     array = array.reshape(*array.shape[:2], -1)
     query, key = trees["query"], trees["key"]
-    fits = {
-        "mixed": _mixed_exponent(array, query, key, level),
-        "query": _axis_exponent(array, query, level),
-        "key": _axis_exponent(array.swapaxes(0, 1), key, level),
-    }
     alphas = {name: np.where(fit[:, 0] > 0, fit[:, 0], fallback_alpha) for name, fit in fits.items()}
     return HolderExponents(
         **fits,
@@ -172,6 +165,33 @@ def holder_exponent(
         alpha_key=alphas["key"],
         level=level,
     )
+
+
+def fitted_exponents(x: Any, trees: Trees, level: float = 0.95) -> dict[str, FloatArray64]:
+    """Return the exponents of :func:`holder_exponent` by name, without the constants, at a third of the time.
+
+    Returns
+    -------
+    dict of (head, 3) arrays
+        Exponent, lower and upper bound for "mixed", "query" and "key".
+
+    Examples
+    --------
+    >>> trees = {axis: PartitionTree(np.stack([np.arange(8) >> s for s in (3, 2, 1, 0)])) for axis in ("query", "key")}
+    >>> fitted_exponents(np.add.outer(np.arange(8.0), np.arange(8.0)), trees)["query"][0].round(3).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    array = as_float_array(x, "x")
+    require_axes(array, (2, 3), "x")
+    require_trees(array, trees, ("query", "key"))
+    require_finite(array, "x")
+    array = array.reshape(*array.shape[:2], -1)
+    query, key = trees["query"], trees["key"]
+    return {
+        "mixed": _mixed_exponent(array, query, key, level),
+        "query": _axis_exponent(array, query, level),
+        "key": _axis_exponent(array.swapaxes(0, 1), key, level),
+    }
 
 
 def _mixed_exponent(x: NDArray[Any], query: PartitionTree, key: PartitionTree, level: float) -> FloatArray64:

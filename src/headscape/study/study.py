@@ -110,9 +110,11 @@ class Study:
                 seen.setdefault((warning.name, warning.axis), []).append(warning.message)
         merged = []
         for (name, axis), messages in seen.items():
-            where = f"in {len(messages)} of {self.windows} windows" if self.windows > 1 else ""
-            text = messages[0] if len(messages) == 1 else f"{messages[0]} (first of them)"
-            merged.append(GeometryWarning(name, f"{where}: {text}" if where else text, axis))
+            text = messages[0]
+            if self.windows > 1:
+                first = "" if len(messages) == 1 else "; in the first of them"
+                text = f"in {len(messages)} of {self.windows} windows{first}: {text}"
+            merged.append(GeometryWarning(name, text, axis))
         of_stages = [warning for summary in self.summaries.values() for warning in summary.warnings]
         return (*of_stages, *merged)
 

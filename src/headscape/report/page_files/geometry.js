@@ -22,7 +22,7 @@ function setUpMap() {
     const kind = flat ? { type: "scatter", mode: "markers" } : { type: "scatter3d", mode: "markers" };
     const z = (keep) => (flat ? {} : { z: column(2, keep) });
     const all = { ...kind, x: column(0), y: column(1), ...z(), text, hoverinfo: "text",
-      marker: { size: flat ? 8 : 4, color, colorscale: "Viridis", line: { width: flat ? 0.6 : 0, color: style("--paper") }, colorbar: colorbar(measure ? plain(measure.title) : "layer") } };
+      marker: { size: flat ? 8 : 4, color, colorscale: "Viridis", line: { width: flat ? 0.6 : 0, color: style("--quiet") }, colorbar: colorbar(measure ? plain(measure.title) : "layer") } };
     const ring = { ...kind, x: column(0, chosen), y: column(1, chosen), ...z(chosen), hoverinfo: "skip",
       marker: { size: flat ? 17 : 9, color: "rgba(0,0,0,0)", symbol: flat ? "circle" : "circle-open", line: { width: flat ? 3 : 4, color: style("--mark") } } };
     if (!flat) ring.marker.color = style("--mark");

@@ -32,7 +32,7 @@ function setUpSections() {
   }
   const set = (name, ...parts) => { if (has(name)) for (const part of parts) part(); };
   set("geometry", setUpMap); set("measures", setUpMeasures); set("geometry", setUpTree, setUpAffinity);
-  set("entropy", setUpEntropy); set("energy", setUpEnergy, setUpInvariants);
+  set("entropy", setUpEntropy); set("energy", setUpEnergy, setUpInvariants, setUpSpread);
   setUpPanelNumbers(); set("window", setUpPictures); set("haar", setUpHaar); set("geometry", setUpNearest);
   setUpTable();
 }

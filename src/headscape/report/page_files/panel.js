@@ -10,7 +10,7 @@ function setUpPanelNumbers() {
       const item = element("div");
       item.append(element("dt", measure.title, { title: measure.meaning }));
       const value = element("dd", show(measure.values[index], 3), { "data-measure": measure.key, "data-value": JSON.stringify(measure.values[index]) });
-      if (measure.numeric && typeof measure.values[index] === "number") {
+      if (measure.numeric && !measure.key.endsWith("_count") && typeof measure.values[index] === "number") {
         const below = measure.values.filter((v) => v !== null && v < measure.values[index]).length;
         value.append(element("small", ` ${below + 1}/${names.length}`, { title: "rank among all heads, 1 is the lowest" }));
       }

@@ -58,9 +58,24 @@ function setUpInvariants() {
     row.append(element("th", test.test, { scope: "row" }));
     const verdict = test.failed ? "fail" : test.passed ? "pass" : "not judged";
     row.append(element("td", verdict === "pass" ? "✓ pass" : verdict === "fail" ? "✗ fail" : verdict, { class: verdict === "not judged" ? "quiet" : verdict }));
-    for (const key of ["passed", "failed", "not_judged", "worst", "allowed"]) row.append(element("td", show(test[key]), { class: "n" }));
+    const counts = [[test.passed, "passed"], [test.failed, "failed"], [test.not_judged, "not judged"]].filter(([n]) => n > 0);
+    row.append(element("td", counts.map(([n, word]) => `${n} ${word}`).join(", "), { class: "n" }));
+    for (const key of ["worst", "allowed"]) row.append(element("td", show(test[key], 3), { class: "n" }));
     body.append(row);
     if (test.failed) notes.push(`${test.test}: ${test.detail} (heads ${test.heads.slice(0, 12).join(", ")}${test.heads.length > 12 ? ", ..." : ""}).`);
   }
   byId("invariants-detail").textContent = notes.join(" ");
+}
+
+function setUpSpread() {
+  const mu = measureOf("mu_K").values, participation = measureOf("participation").values;
+  function draw() {
+    const text = names.map((name, i) => `head ${name}<br>μ_K ${show(mu[i])}, participation ${show(participation[i])}`);
+    plot("spread-chart", [
+      { type: "scatter", mode: "markers", x: mu, y: participation, text, hoverinfo: "text", marker: { size: 7, color: data.heads.layer, colorscale: "Viridis", line: { width: 0.5, color: style("--quiet") }, colorbar: colorbar("layer") } },
+      { type: "scatter", mode: "markers", x: [mu[chosen]], y: [participation[chosen]], hoverinfo: "skip", marker: { size: 15, color: "rgba(0,0,0,0)", line: { width: 3, color: style("--mark") } } }],
+    { xaxis: { title: { text: "key incoherence μ_K" } }, yaxis: { title: { text: "participation" }, rangemode: "tozero" } },
+    (event) => { if (event.points[0].curveNumber === 0) choose(event.points[0].pointNumber, "spread"); });
+  }
+  addView("spread-chart", draw, draw);
 }

@@ -1,15 +1,19 @@
 """The random walk on an affinity: its eigenpairs for the trees, and the diffusion map for pictures."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
+from threadpoolctl import ThreadpoolController
 
 from headscape.errors import InputError
 from headscape.geometry.affinity import AFFINITY_FLOOR
 
+# Two BLAS threads gain nothing on matrices up to this size, and on a busy machine they wait for each other.
+_ONE_THREAD_LIMIT = 512
 # Full decompositions are faster than iterative ones up to about this size, and find multiple eigenvalues surely.
 _DENSE_LIMIT = 2048
 
@@ -172,7 +176,16 @@ def _largest_magnitude(
 
         # A fixed start keeps the result the same from run to run.
         values, vectors = eigsh(matrix, k=k, which="LM", v0=np.linspace(1.0, 2.0, n))
+    elif n <= _ONE_THREAD_LIMIT:
+        with _blas().limit(limits=1, user_api="blas"):
+            values, vectors = np.linalg.eigh(matrix)
     else:
         values, vectors = np.linalg.eigh(matrix)
     kept = np.argsort(-np.abs(values), kind="stable")[:k]
     return values[kept], vectors[:, kept]
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Find the BLAS libraries of this process once: looking for them takes longer than a small decomposition."""
+    return ThreadpoolController()

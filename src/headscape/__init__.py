@@ -94,7 +94,6 @@ _HOME = {
     "denoise": "analysis.sparsity",
     "diffusion_map": "geometry.diffusion",
     "energy_components": "energy.low_rank",
-    "energy_curve": "analysis.sparsity",
     "energy_field": "energy.field",
     "energy_spectrum": "energy.spectrum",
     "energy_statements": "energy.statements",

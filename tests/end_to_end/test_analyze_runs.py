@@ -82,7 +82,7 @@ def test_a_killed_study_equals_one_that_ran_through(killed):
 
 
 def test_the_summary_says_what_was_found_and_where_it_is(killed):
-    _, _, summary, _ = killed
+    out, _, summary, _ = killed
     assert summary["format"] == "headscape/study-summary/1"
     assert summary["heads"] == 16
     assert summary["stages"] == ["entropy", "energy", "regularity", "interaction"]

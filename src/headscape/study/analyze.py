@@ -138,7 +138,7 @@ def analyze(
             capture = model if folder.capture_path is None else model.save(folder.capture_path)
             loaded = None
         else:
-            capture, loaded = _captured(model, inputs, parameters, tokenizer, how, folder, steps)
+            capture, loaded = _captured(model, inputs, parameters, tokenizer, how, chosen, folder, steps)
         about["seconds"] = {"capture": time.perf_counter() - start}
         material = Material(capture.select(stack), parameters, model=loaded)
         # The stages run one task per core themselves: threads inside each of them would only wait for cores.
@@ -163,6 +163,7 @@ def _captured(
     parameters: Mapping[str, Any],
     tokenizer: Any,
     how: Mapping[str, Any],
+    stages: tuple[Stage, ...],
     folder: StudyFolder,
     steps: Steps,
 ) -> tuple[Capture, Any]:
@@ -171,8 +172,10 @@ def _captured(
     from headscape.recorder.inputs import DEFAULT_WINDOWS
     from headscape.recorder.models import LoadedModel, load_model
 
-    cost = CAPTURE_COST * (parameters["windows"] or DEFAULT_WINDOWS)
-    steps.plan(cost)
+    expected = parameters["windows"] or DEFAULT_WINDOWS
+    cost = CAPTURE_COST * expected
+    # What is finished already is known only with the capture: until then the display expects everything.
+    steps.plan(cost + expected * (ORGANIZE_COST + sum(stage.cost for stage in stages)))
     with steps.step("loading the model", 0.3 * cost):
         if isinstance(model, (str, os.PathLike)):
             known = {name: value for name, value in how.items() if value is not None}

@@ -79,7 +79,7 @@ def analyze(
             model,
             inputs,
             out=folder,
-            windows=windows if images is None else (windows or len(inputs)),
+            windows=windows,
             length=length,
             stages=names,
             quick=quick,

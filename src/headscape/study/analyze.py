@@ -61,7 +61,8 @@ def analyze(
         Folder for the study. A run that was stopped goes on there when it is called again in the same way;
         without a folder everything stays in memory.
     windows, length
-        How many windows and how many tokens each; by default 6 of 256 (2 of 128 if ``quick``).
+        How many windows and how many tokens each; by default 6 of 256 (2 of 128 if ``quick``), and all of a list
+        or batch.
     stages
         Names of the stages to run, out of "entropy", "energy", "regularity", "interaction"; by default all. Stages
         that are finished in ``out`` are part of the study in any case.
@@ -112,7 +113,7 @@ def analyze(
     options = {"n_iter": QUICK["n_iter"] if quick else 3} | organize_options
     parameters: dict[str, Any] = {
         "model": "a capture" if given else _model_name(model),
-        "windows": model.n_windows if given else windows or (QUICK["windows"] if quick else 6),
+        "windows": model.n_windows if given else windows or (QUICK["windows"] if quick else None),
         "length": None if given else length or (QUICK["length"] if quick else 256),
         "field": field,
         "k": k,
@@ -137,7 +138,7 @@ def analyze(
             capture = model if folder.capture_path is None else model.save(folder.capture_path)
             loaded = None
         else:
-            capture, loaded = _captured(model, inputs, parameters, tokenizer, how, folder, steps)
+            capture, loaded = _captured(model, inputs, parameters, tokenizer, how, chosen, folder, steps)
         about["seconds"] = {"capture": time.perf_counter() - start}
         material = Material(capture.select(stack), parameters, model=loaded)
         # The stages run one task per core themselves: threads inside each of them would only wait for cores.
@@ -162,15 +163,19 @@ def _captured(
     parameters: Mapping[str, Any],
     tokenizer: Any,
     how: Mapping[str, Any],
+    stages: tuple[Stage, ...],
     folder: StudyFolder,
     steps: Steps,
 ) -> tuple[Capture, Any]:
     """Load the model, capture its windows (finished ones not again), and return both."""
     from headscape.recorder.capturing import capture as capture_model
+    from headscape.recorder.inputs import DEFAULT_WINDOWS
     from headscape.recorder.models import LoadedModel, load_model
 
-    cost = CAPTURE_COST * parameters["windows"]
-    steps.plan(cost)
+    expected = parameters["windows"] or DEFAULT_WINDOWS
+    cost = CAPTURE_COST * expected
+    # What is finished already is known only with the capture: until then the display expects everything.
+    steps.plan(cost + expected * (ORGANIZE_COST + sum(stage.cost for stage in stages)))
     with steps.step("loading the model", 0.3 * cost):
         if isinstance(model, (str, os.PathLike)):
             known = {name: value for name, value in how.items() if value is not None}

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from headscape.analysis.entropy import coefficients_by_support
 from headscape.energy.spectrum import energy_spectrum
@@ -24,6 +25,7 @@ NEAREST = 10
 COEFFICIENTS = 192
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # type: ignore[untyped-decorator,unused-ignore]
 def page_data(study: "Study") -> PageData:
     """Return what the report shows of a study; pictures are of its first window."""
     pairs = study.capture.heads

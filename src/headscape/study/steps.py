@@ -25,8 +25,8 @@ class Steps:
         self._done = self._total = 0.0
 
     def plan(self, cost: float) -> None:
-        """Add work that is still to be done."""
-        self._total += cost
+        """Say how much work is still to be done, in place of what was said before."""
+        self._total = self._done + cost
 
     @contextmanager
     def step(self, text: str, cost: float) -> Iterator[Progress]:

@@ -31,7 +31,8 @@ def analyze(
     windows: Annotated[int | None, typer.Option(help="How many windows.  [6]")] = None,
     length: Annotated[int | None, typer.Option(help="Tokens per window.  [256]")] = None,
     stages: Annotated[
-        str | None, typer.Option(help="Only these stages, for example entropy,energy.  [all]")
+        str | None,
+        typer.Option(help="Only these stages, for example entropy,energy; +softmax adds a long one."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: 2 windows of 128 tokens.")] = False,
     stack: Annotated[str | None, typer.Option(help="Which stack of a model with several.  [first]")] = None,

@@ -41,6 +41,13 @@ MEASURES = {
     "holder_query": Measure("α query", "Hoelder exponent of the logits along the queries."),
     "holder_key": Measure("α key", "Hoelder exponent of the logits along the keys."),
     "theorem_windows": Measure("0<α<½ in", "Number of windows in which the theorem's range is met."),
+    "softmax_residual": Measure(
+        "paraproduct residual", "Relative residual of the complete paraproduct of softmax, organized.", True
+    ),
+    "softmax_share_explained": Measure(
+        "softmax explained", "Share of softmax that the invariant form explains (OA corollary 1).", True
+    ),
+    "softmax_mixed_size": Measure("mixed size", "Size of the mixed differences of the logits."),
     "folder": Measure("folder", "Number of the head's folder at the first level of the tree."),
     "nearest": Measure("nearest", "The head that attends most alike."),
     "nearest_emd": Measure("EMD", "Tree EMD to the nearest head.", True),

@@ -64,8 +64,9 @@ def analyze(
         How many windows and how many tokens each; by default 6 of 256 (2 of 128 if ``quick``), and all of a list
         or batch.
     stages
-        Names of the stages to run, out of "entropy", "energy", "regularity", "interaction"; by default all. Stages
-        that are finished in ``out`` are part of the study in any case.
+        Names of the stages to run, out of "entropy", "energy", "regularity", "interaction" and "softmax"; by default
+        all but the last, which takes minutes. "+softmax" adds a stage to the default ones. Stages that are finished
+        in ``out`` are part of the study in any case.
     quick
         Fewer and shorter windows and one iteration less: a first look in a minute.
     field
@@ -232,7 +233,8 @@ def _measure(
     stage: Stage, material: Material, window: int, text: str, folder: StudyFolder, steps: Steps
 ) -> None:
     """Run a stage on a window and finish its part."""
-    with steps.step(text, stage.cost):
+    with steps.step(text, stage.cost) as tell:
+        material.progress = tell
         start = time.perf_counter()
         result = stage.run(material, window)
         seconds = time.perf_counter() - start

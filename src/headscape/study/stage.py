@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from headscape.engine import Progress, no_progress
 from headscape.geometry.organization import Organization
 from headscape.geometry.states import GeometryWarning
 from headscape.tensor.capture import Capture
@@ -66,6 +67,7 @@ class Material:
         self.parameters = parameters
         self.organizations = list(organizations)
         self.model = model
+        self.progress: Progress = no_progress
         self._tensor: tuple[int, str, NetworkTensor] | None = None
 
     @property
@@ -131,6 +133,8 @@ class Stage:
         How long one run takes compared with the others; only the estimate of the time left depends on it.
     per_window
         Whether it runs on every window, or once for the model.
+    by_default
+        Whether it runs without being asked for; long ones do not.
     """
 
     name: str
@@ -139,6 +143,7 @@ class Stage:
     summarize: Callable[[Material, Sequence[Result]], Summary]
     cost: float = 1.0
     per_window: bool = True
+    by_default: bool = True
 
     def part(self, window: int) -> str:
         """Return the name of the part that holds the result for a window."""

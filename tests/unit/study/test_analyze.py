@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import headscape as hs
+from headscape.analysis.softmax_invariance import softmax_invariance
 from headscape.errors import FileFormatError, InputError, StorageError
 from headscape.study import energy_stage, entropy_stage, interaction_stage, regularity_stage
 from headscape.study.analyze import analyze
@@ -107,6 +108,15 @@ def test_only_chosen_stages_run():
     assert study.entropy is None
     assert "mu_K" in study.heads
     assert "entropy" not in study.heads
+
+
+def test_softmax_joins_when_asked_for_and_says_its_verdict():
+    assert "softmax" not in small_study(windows=1).results
+    study = small_study(stages=["+softmax"], windows=1)
+    assert list(study.results) == ["entropy", "energy", "regularity", "interaction", "softmax"]
+    alone = softmax_invariance(study.capture, windows=1)
+    assert alone.verdict in study.findings
+    np.testing.assert_allclose(study.heads["softmax_residual"], alone.of_heads("residual"))
 
 
 def test_unknown_stages_are_named():

@@ -1,10 +1,13 @@
 """The report: display data in, one HTML file out that works offline, from disk, with everything inside.
 
-The template, the style and the scripts lie in ``page_files``. Names of models and tokens reach the page only
-as JSON, and the scripts show them as text.
+The template, the style and the scripts lie in ``page_files``. Words (findings, warnings, parameters) are HTML,
+escaped, so that they can be read before any script runs. Everything else reaches the page as JSON, and the
+scripts show names and tokens as text.
 """
 
+import html
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import resources, util
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 from headscape.errors import MissingPartError
 from headscape.tensor.store import write_text_atomically
 
+FIRST_FINDINGS = 4
 SCRIPTS = ("core.js", "geometry.js", "stages.js", "panel.js", "table.js", "main.js")
 
 
@@ -50,8 +54,8 @@ class PageData:
     sections: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return all of it as JSON that is safe inside a script element."""
-        values = {name: value for name, value in vars(self).items() if name != "sections"}
+        """Return what the scripts show as JSON that is safe inside a script element."""
+        values = {name: getattr(self, name) for name in ("heads", "measures", "first")}
         return _inside_script(json.dumps({**values, **self.sections}, allow_nan=False, separators=(",", ":")))
 
 
@@ -64,7 +68,8 @@ def write_page(data: PageData, path: Path) -> Path:
 def page_html(data: PageData) -> str:
     """Return the whole page as text."""
     parts = {
-        "title": _as_text(f"headscape: {data.title}"),
+        "title": html.escape(f"headscape: {data.title}"),
+        **_words(data),
         "css": _read("report.css"),
         "data": data.to_json(),
         "plotly": _plotly(),
@@ -76,6 +81,36 @@ def page_html(data: PageData) -> str:
         name, found, rest = piece.partition("}}")
         page.append(parts[name] + rest if found else piece)
     return "".join(page)
+
+
+def _words(data: PageData) -> dict[str, str]:
+    """Return the words of the page as HTML."""
+    first, rest = data.findings[:FIRST_FINDINGS], data.findings[FIRST_FINDINGS:]
+    facts = [f"<div><b>{html.escape(value)}</b>{html.escape(label)}</div>" for label, value in data.facts]
+    warnings = [
+        f'<p role="note"><b>⚠ {html.escape(w["title"])}</b> {html.escape(w["message"])}</p>'
+        for w in data.warnings
+    ]
+    more = (
+        f'<details id="more" class="more"><summary>{len(rest)} more findings</summary>'
+        f'<ol class="sentences" start="{FIRST_FINDINGS + 1}">{_items(rest)}</ol></details>'
+    )
+    about = []
+    for label, value, code in data.about:
+        text = f"<code>{html.escape(value)}</code>" if code else html.escape(value)
+        about.append(f"<dt>{html.escape(label)}</dt><dd>{text}</dd>")
+    return {
+        "name": html.escape(data.title),
+        "facts": "".join(facts),
+        "warnings": "".join(warnings),
+        "first_findings": _items(first),
+        "more_findings": more if rest else "",
+        "about": "".join(about),
+    }
+
+
+def _items(sentences: Iterable[str]) -> str:
+    return "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
 
 
 def _read(name: str) -> str:
@@ -97,9 +132,3 @@ def _inside_script(text: str) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def _as_text(text: str) -> str:
-    import html
-
-    return html.escape(text)

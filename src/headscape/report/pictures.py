@@ -42,7 +42,7 @@ def root_bytes(values: NDArray[Any]) -> tuple[Bytes, float]:
     Examples
     --------
     >>> root_bytes(np.array([[0.0, 0.25, 1.0]]))[0].tolist()
-    [[0, 129, 255]]
+    [[0, 126, 255]]
     """
     high = float(values.max(initial=0.0))
     if high <= 0:

@@ -48,7 +48,7 @@ def page_data(study: "Study") -> PageData:
         warnings=[
             {
                 "title": f"{w.name.replace('-', ' ')}{f' ({w.axis})' if w.axis else ''}:",
-                "message": f" {w.message}",
+                "message": w.message,
             }
             for w in study.warnings
         ],

@@ -24,10 +24,13 @@ def chosen_stages(names: Iterable[str] | None) -> tuple[Stage, ...]:
     ['entropy', 'energy']
     >>> [stage.name for stage in chosen_stages(["+softmax"])][-1]
     'softmax'
+    >>> chosen_stages([])
+    ()
     """
     given = list(names or ())
     wanted = [name.removeprefix("+") for name in given]
-    if all(name.startswith("+") for name in given):
+    # An empty list is a wish too: only capture and organize.
+    if names is None or (given and all(name.startswith("+") for name in given)):
         wanted += [stage.name for stage in STAGES if stage.by_default]
     known = [stage.name for stage in STAGES]
     unknown = [name for name in wanted if name not in known]

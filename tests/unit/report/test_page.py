@@ -1,4 +1,5 @@
 import base64
+import html as html_module
 import io
 import json
 import re
@@ -69,14 +70,16 @@ def test_the_page_has_no_way_out_and_no_open_text(data):
 
 
 def test_what_is_embedded_equals_the_study(study, data):
-    found = embedded(page_html(data))
+    page = page_html(data)
+    found = embedded(page)
     assert found["heads"]["names"] == [f"{layer}.{head}" for layer, head in study.heads.index]
     columns = {measure["key"]: measure["values"] for measure in found["measures"]}
     assert list(columns["mu_K"]) == study.heads["mu_K"].tolist()
     assert list(columns["entropy"]) == study.heads["entropy"].tolist()
-    assert found["findings"] == list(study.findings)
+    assert all(html_module.escape(sentence) in page for sentence in study.findings)
+    assert all(html_module.escape(warning.message) in page for warning in study.warnings)
     assert tuple(found["window"]["tokens"]["query"][: len(ODD_TOKENS)]) == ODD_TOKENS
-    assert found["title"] == ODD_NAME
+    assert f'<h1 id="title">{html_module.escape(ODD_NAME)}</h1>' in page
 
 
 def test_pictures_hold_the_attention_of_their_head(study, data):

@@ -1,28 +1,4 @@
-// Puts the page together: words, sections that have data, theme, first choice.
-function setUpWords() {
-  byId("title").textContent = data.title;
-  for (const [label, value] of data.facts) {
-    const box = element("div", label);
-    box.prepend(element("b", value));
-    byId("facts").append(box);
-  }
-  for (const warning of data.warnings) {
-    const line = element("p", undefined, { role: "note" });
-    line.append(element("b", `⚠ ${warning.title}`), document.createTextNode(warning.message));
-    byId("warnings").append(line);
-  }
-  const first = 4;
-  data.findings.forEach((sentence, i) => byId(i < first ? "sentences" : "more-sentences").append(element("li", sentence)));
-  byId("more-sentences").start = first + 1;
-  byId("more").hidden = data.findings.length <= first;
-  byId("more").querySelector("summary").textContent = `${data.findings.length - first} more findings`;
-  for (const [label, value, code] of data.about) {
-    const detail = element("dd");
-    detail.append(code ? element("code", value) : document.createTextNode(value));
-    byId("about-list").append(element("dt", label), detail);
-  }
-}
-
+// Puts the page together: sections that have data, theme, first choice.
 function setUpSections() {
   const has = (name) => (Array.isArray(data[name]) ? data[name].length > 0 : Boolean(data[name]));
   for (const section of document.querySelectorAll("[data-needs]")) section.hidden = !has(section.dataset.needs);
@@ -61,7 +37,7 @@ function firstChoice() {
 
 async function start() {
   chosen = firstChoice();
-  setUpTheme(); setUpWords(); setUpSections();
+  setUpTheme(); setUpSections();
   // One chart per frame: the words can be read before the last chart is there.
   for (const view of views) {
     await view.first();

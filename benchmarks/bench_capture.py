@@ -48,7 +48,7 @@ def speed() -> list[Row]:
     return [compare(what, lambda: hs.capture(model, ids), plain, against, wanted=">= 0.8x")]
 
 
-def memory(repeats: int = 5) -> list[Row | Measure]:
+def memory(repeats: int = 3) -> list[Row | Measure]:
     kept = 2 * LAYERS * LENGTH * WIDTH * 4 / 2**20
     mine, theirs = [], []
     for _ in range(repeats):

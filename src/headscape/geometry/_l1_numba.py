@@ -65,20 +65,23 @@ def add_l1_distances(x: NDArray[np.floating], out: NDArray[np.float64]) -> None:
 # that stays in the first-level cache while the tree is summed over it. Adding every folder to its parent, last
 # to first, has no inner loop of unpredictable length.
 @njit(nogil=True, fastmath=True, cache=True)
-def write_weighted_folder_sums(source, leaf, parent, weight, place, out):  # type: ignore[no-untyped-def]
-    """Write the weighted sums over all inner folders, for one outer folder, into its place of every point's row.
+def write_weighted_folder_sums(rows, coarse, place, outer_weight, leaf, parent, weight, out):  # type: ignore[no-untyped-def]
+    """Write the weighted sums over a block of outer folders and all inner folders, one row of out per point.
 
-    source (point, inner) holds the sums over the outer folder; out (point, features), zero before, gets the
-    columns from ``place`` on.
+    ``place`` says where the sums over an outer folder are: row p of ``rows`` (outer, point, inner) for p >= 0,
+    row -1 - p of ``coarse`` otherwise. ``out`` (point, features) is zero before.
     """
-    points, inner = source.shape
+    points, inner = rows.shape[1], rows.shape[2]
     folders = len(weight)
-    for p in range(points):
-        row = source[p]
-        target = out[p, place : place + folders]
-        for k in range(inner):
-            target[leaf[k]] = row[k]
-        for folder in range(folders - 1, 0, -1):
-            target[parent[folder]] += target[folder]
-        for folder in range(folders):
-            target[folder] *= weight[folder]
+    for f in range(len(place)):
+        source = rows[place[f]] if place[f] >= 0 else coarse[-1 - place[f]]
+        factor = outer_weight[f]
+        for p in range(points):
+            row = source[p]
+            target = out[p, f * folders : (f + 1) * folders]
+            for k in range(inner):
+                target[leaf[k]] = row[k]
+            for folder in range(folders - 1, 0, -1):
+                target[parent[folder]] += target[folder]
+            for folder in range(folders):
+                target[folder] *= factor * weight[folder]

@@ -89,8 +89,8 @@ def _gram(x: NDArray[Any], axis: int, progress: Progress) -> NDArray[np.float64]
     # Blocks of features, so that no full copy of the tensor is made.
     step = max(1, _BLOCK_BYTES // (8 * slices[:, :1].size))
     for start in range(0, slices.shape[1], step):
-        block = slices[:, start : start + step].reshape(n, -1).astype(np.float64)
-        rows = np.ldexp(block, -exponent)
+        block = slices[:, start : start + step].reshape(n, -1)
+        rows = np.multiply(block, np.ldexp(1.0, min(-exponent, 1000)), dtype=np.float64)
         gram += rows @ rows.T
         progress("initial affinity", min(start + step, slices.shape[1]), slices.shape[1])
     return gram

@@ -51,17 +51,30 @@ def l1_distances(rows: NDArray[Any], *, small: bool | None = None) -> NDArray[np
     n, features = rows.shape
     if small is None:
         small = 0.5 * n * n * features < SMALL_WORK
+    padding = 0 if small else -n % ROW_BLOCK
+    if padding:
+        rows = np.concatenate([rows, np.zeros((padding, features), dtype=rows.dtype)])
+    return symmetric(upper_l1_distances(rows, small=small)[:n, :n])
+
+
+def upper_l1_distances(rows: NDArray[Any], *, small: bool) -> NDArray[np.float64]:
+    """Return an array whose entries above the diagonal are the L1 distances; the others mean nothing.
+
+    The compiled kernel (not ``small``) wants the number of rows to be a multiple of ``ROW_BLOCK``.
+    """
     if small:
         from scipy.spatial.distance import pdist, squareform
 
         return np.asarray(squareform(pdist(rows, "cityblock"), checks=False))
-    padding = -n % ROW_BLOCK
-    if padding:
-        rows = np.concatenate([rows, np.zeros((padding, features), dtype=rows.dtype)])
     out = np.zeros((len(rows), len(rows)))
     compiled_kernel()(np.ascontiguousarray(rows), out)
-    upper = np.triu(out[:n, :n], 1)
-    return upper + upper.T
+    return out
+
+
+def symmetric(upper: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the symmetric array with a zero diagonal that has these entries above the diagonal."""
+    above = np.triu(upper, 1)
+    return above + above.T
 
 
 @cache

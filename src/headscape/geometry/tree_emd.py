@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.folder_averages import folder_sums, require_fit
-from headscape.geometry.l1_kernel import ROW_BLOCK, SMALL_WORK, l1_distances
+from headscape.geometry.l1_kernel import ROW_BLOCK, SMALL_WORK, symmetric, upper_l1_distances
 from headscape.geometry.partition_tree import PartitionTree
 from headscape.tensor.checks import as_float_array, require_finite
 from headscape.tensor.network_tensor import axis_names
@@ -80,23 +80,25 @@ def tree_emd(
     plan = _plan(array, trees, axis, alpha, beta, max_bytes)
     engine = engine or LocalEngine()
     n = plan.rows.shape[1]
-    total = np.zeros((n, n))
+    total = np.zeros(())
     stage = f"EMD of {axis}"
     for done, part in enumerate(engine.map(plan.distances, plan.blocks())):
-        total += part
+        total = total + part
         progress(stage, done + 1, plan.n_blocks)
-    return total * plan.unit
+    return symmetric(total[:n, :n]) * plan.unit
 
 
 @dataclass(frozen=True)
 class _Plan:
     """What the tasks share: the tensor with its axes as (outer, points, inner ...), and the trees.
 
-    ``rows`` holds the slices of the outer axis, ``coarse`` the sums over its folders of several points.
+    ``rows`` holds the slices of the outer axis, ``coarse`` the sums over its folders of several points;
+    ``place`` tells for every outer folder where its sums are: row p of ``rows``, or row -1 - p of ``coarse``.
     """
 
     rows: NDArray[Any]
     coarse: NDArray[Any]
+    place: NDArray[np.int64]
     outer: PartitionTree
     outer_weight: NDArray[np.float64]
     inner: tuple[PartitionTree, ...]
@@ -115,40 +117,37 @@ class _Plan:
             yield range(start, min(start + self.block, self.outer.n_folders))
 
     def distances(self, block: range) -> NDArray[np.float64]:
-        """Return the part of the EMD that one block of outer folders contributes."""
+        """Return what one block of outer folders contributes to the upper triangle of the EMDs."""
         compiled = not self.small and len(self.inner) == 1
         features = self._compiled_features(block) if compiled else self._features(block)
-        n = self.rows.shape[1]
-        return l1_distances(features, small=self.small)[:n, :n]
-
-    def _sums(self, folder: int) -> NDArray[Any]:
-        """Return the (points, inner ...) sums over one outer folder."""
-        folders = self.outer.folders
-        if folders.size[folder] > 1:
-            return np.asarray(self.coarse[np.count_nonzero(folders.size[:folder] > 1)])
-        return np.asarray(self.rows[self.outer.order[folders.start[folder]]])
+        return upper_l1_distances(features, small=self.small)
 
     def _features(self, block: range) -> NDArray[Any]:
         """Return the (points, features) weighted averages over a block of outer and all inner folders."""
-        sums = np.stack([self._sums(folder) for folder in block], axis=1)
-        for place, tree in enumerate(self.inner):
-            sums = folder_sums(sums, tree, axis=2 + place)
+        places = self.place[block.start : block.stop]
+        sums = np.stack([self.rows[p] if p >= 0 else self.coarse[-1 - p] for p in places], axis=1)
+        for number, tree in enumerate(self.inner):
+            sums = folder_sums(sums, tree, axis=2 + number)
         weight = np.multiply.outer(self.outer_weight[block.start : block.stop], self.inner_weight)
         return np.asarray(sums * weight.astype(sums.dtype)).reshape(len(sums), -1)
 
     def _compiled_features(self, block: range) -> NDArray[Any]:
-        """Return the same through the compiled kernel."""
+        """Return the same through the compiled kernel, padded to whole row blocks."""
         from headscape.geometry._l1_numba import write_weighted_folder_sums
 
         (tree,) = self.inner
         points = self.rows.shape[1]
         out = np.zeros((points + -points % ROW_BLOCK, len(block) * tree.n_folders), dtype=self.rows.dtype)
-        for i, folder in enumerate(block):
-            weight = (self.outer_weight[folder] * self.inner_weight).astype(out.dtype)
-            place = i * tree.n_folders
-            write_weighted_folder_sums(
-                self._sums(folder), tree.leaf_folders, tree.folders.parent, weight, place, out
-            )
+        write_weighted_folder_sums(
+            self.rows,
+            self.coarse,
+            self.place[block.start : block.stop],
+            self.outer_weight[block.start : block.stop].astype(out.dtype),
+            tree.leaf_folders,
+            tree.folders.parent,
+            self.inner_weight.astype(out.dtype),
+            out,
+        )
         return out
 
 
@@ -171,8 +170,7 @@ def _plan(
         )
     for name in others:
         require_fit(x.shape[names.index(name)], trees[name], f"the axis {name}")
-    # Most folders outside: they can be cut into blocks, the others are averaged whole inside a block.
-    others.sort(key=lambda name: -trees[name].n_folders)
+    # The first of the other axes outside: it is cut into blocks, and rows are then nearly in the order of x.
     rows = np.ascontiguousarray(x.transpose([names.index(name) for name in [others[0], axis, *others[1:]]]))
     rows, unit = _scaled(rows)
     outer, *inner = (trees[name] for name in others)
@@ -190,6 +188,7 @@ def _plan(
     return _Plan(
         rows=rows,
         coarse=_coarse_sums(rows, outer),
+        place=_places(outer),
         outer=outer,
         outer_weight=outer.weights(alpha, beta) / outer.folders.size,
         inner=tuple(inner),
@@ -207,6 +206,13 @@ def _scaled(x: NDArray[Any]) -> tuple[NDArray[Any], float]:
         return x, 1.0
     exponent = int(np.frexp(largest)[1])
     return np.ldexp(x, -exponent), float(np.ldexp(1.0, exponent))
+
+
+def _places(tree: PartitionTree) -> NDArray[np.int64]:
+    """Return for every folder its point, or -1 - its number among the folders of several points."""
+    several = tree.folders.size > 1
+    number = np.cumsum(several.astype(np.int64))
+    return np.where(several, -number, tree.order[tree.folders.start])
 
 
 def _coarse_sums(rows: NDArray[Any], tree: PartitionTree) -> NDArray[Any]:

@@ -46,3 +46,8 @@ def test_threads_from_the_environment(monkeypatch):
         default_threads()
     with pytest.raises(HeadscapeError, match="at least 1"):
         LocalEngine(0)
+
+
+def test_tasks_may_map_again():
+    engine = LocalEngine(2)
+    assert list(engine.map(lambda n: sum(engine.map(abs, range(n))), range(5))) == [0, 0, 1, 3, 6]

@@ -4,13 +4,17 @@ Threads suffice because the heavy work (numba kernels, numpy, LAPACK) releases t
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import cache
 
 from headscape.engine.protocol import Result, Task
 from headscape.errors import InputError
+
+_WORKER = "headscape-worker"
 
 
 def default_threads() -> int:
@@ -47,19 +51,29 @@ class LocalEngine:
             raise InputError(f"threads must be at least 1, but is {self.threads}.")
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """Yield ``function(task)`` in the order of the tasks; at most one task per thread waits ahead."""
-        if self.threads == 1:
+        """Yield ``function(task)`` in the order of the tasks; at most one task per thread waits ahead.
+
+        A task that maps again does so in its own thread: all threads are busy already.
+        """
+        if self.threads == 1 or threading.current_thread().name.startswith(_WORKER):
             yield from map(function, tasks)
             return
         waiting: deque[Future[Result]] = deque()
-        with ThreadPoolExecutor(self.threads) as pool:
-            try:
-                for task in tasks:
-                    waiting.append(pool.submit(function, task))
-                    if len(waiting) > self.threads:
-                        yield waiting.popleft().result()
-                while waiting:
+        pool = _pool(self.threads)
+        try:
+            for task in tasks:
+                waiting.append(pool.submit(function, task))
+                if len(waiting) > self.threads:
                     yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+            wait(waiting)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Return the pool of so many threads; it is kept, because starting threads takes longer than small tasks."""
+    return ThreadPoolExecutor(threads, thread_name_prefix=_WORKER)

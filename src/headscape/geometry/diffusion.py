@@ -82,7 +82,7 @@ def markov_eigenpairs(affinity: NDArray[np.float64], n_eigs: int = 12) -> Eigenp
     p = kept / np.multiply.outer(r, r)
     d = np.sqrt(p.sum(axis=1))
     top = d / np.linalg.norm(d)
-    known = _constant_on_pieces(connected_components(kept > 0, directed=False)[1], top**2)
+    known = _constant_on_pieces(_pieces(kept > 0), top**2)
     flat = known * top[:, None]
     deflated = p / np.multiply.outer(d, d) - flat @ flat.T
     pieces = known.shape[1]
@@ -143,6 +143,13 @@ def diffusion_map(affinity: Any, n_components: int = 3, t: float = 1) -> NDArray
     powers = np.sign(values[kept]) * np.abs(values[kept]) ** t
     coordinates[:, : len(kept)] = fix_signs(vectors[:, kept] / root[:, None]) * powers
     return coordinates
+
+
+def _pieces(connected: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return the piece of every point; one look suffices where all points are connected, as they usually are."""
+    if connected.all():
+        return np.zeros(len(connected), dtype=np.int32)
+    return np.asarray(connected_components(connected, directed=False)[1])
 
 
 def _constant_on_pieces(piece: NDArray[Any], mass: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.folder_averages import folder_sums, require_fit
-from headscape.geometry.l1_kernel import ROW_BLOCK, SMALL_WORK, symmetric, upper_l1_distances
+from headscape.geometry.l1_kernel import ROW_BLOCK, SMALL_WORK, l1_distances, symmetric, upper_l1_distances
 from headscape.geometry.partition_tree import PartitionTree
 from headscape.tensor.checks import as_float_array, require_finite
 from headscape.tensor.network_tensor import axis_names
@@ -120,7 +120,12 @@ class _Plan:
         """Return what one block of outer folders contributes to the upper triangle of the EMDs."""
         compiled = not self.small and len(self.inner) == 1
         features = self._compiled_features(block) if compiled else self._features(block)
-        return upper_l1_distances(features, small=self.small)
+        # Only the compiled features come padded to whole row blocks.
+        return (
+            upper_l1_distances(features, small=False)
+            if compiled
+            else l1_distances(features, small=self.small)
+        )
 
     def _features(self, block: range) -> NDArray[Any]:
         """Return the (points, features) weighted averages over a block of outer and all inner folders."""

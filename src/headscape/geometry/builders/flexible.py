@@ -90,7 +90,9 @@ def _grow(
         if largest == 0:
             return "all points lie at the same place"
         if level == 0:
-            folders = connected_components(points <= _EQUAL * largest, directed=False)[1].astype(np.int64)
+            equal = points <= _EQUAL * largest
+            if np.count_nonzero(equal) > len(points):
+                folders = connected_components(equal, directed=False)[1].astype(np.int64)
         m = int(folders.max()) + 1
         if m == 1:
             return "all points lie at the same place"

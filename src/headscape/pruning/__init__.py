@@ -1,0 +1,1 @@
+"""Which heads matter, and models without those that do not: rankings, ablation, removal, repair."""

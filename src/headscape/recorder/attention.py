@@ -57,7 +57,7 @@ class Observer(Protocol):
         ...
 
     def gate(self, call: AttentionCall) -> torch.Tensor | None:
-        """Return a factor per head (head,) for the module's output, or None to leave it alone."""
+        """Return a factor per head, (head,) or (batch, head), for the module's output, or None to leave it."""
         ...
 
 
@@ -127,7 +127,7 @@ def attention(
         terms = [term for term in (attention_mask, position_bias) if term is not None]
         output = _explicit(query, key, value, terms, scale, dropout, softcap, s_aux)
     for gate in gates:
-        output = output * gate.to(output)[:, None]
+        output = output * gate.to(output)[..., None, :, None]
     return output, None
 
 

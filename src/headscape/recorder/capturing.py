@@ -1,6 +1,5 @@
 """``capture``: run a model over windows of input and keep its queries and keys."""
 
-import inspect
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -84,14 +83,37 @@ def capture(
     require_models_extra()
     from headscape.recorder.inputs import InputReader
 
-    loaded = _loaded(model, tokenizer, device, dtype, revision, trust_remote_code)
-    reader = InputReader(loaded.model, loaded.tokenizer, length, windows, join)
-    prepared = reader.read(inputs)
+    loaded = as_loaded(model, tokenizer, device, dtype, revision, trust_remote_code)
+    prepared = InputReader(loaded.model, loaded.tokenizer, length, windows, join).read(inputs)
+    return capture_windows(
+        loaded,
+        prepared,
+        layers=layers,
+        heads=heads,
+        length=length,
+        exact=exact,
+        path=path,
+        progress=progress,
+    )
+
+
+def capture_windows(
+    loaded: LoadedModel,
+    windows: "Sequence[WindowInput]",
+    *,
+    layers: Collection[int] | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
+    length: int | None = None,
+    exact: bool = False,
+    path: str | os.PathLike[str] | None = None,
+    progress: Progress = no_progress,
+) -> Capture:
+    """Capture windows that are read already; the parameters are those of :func:`capture`."""
     pairs = None if heads is None else sorted({(int(layer), int(head)) for layer, head in heads})
     chosen = _chosen_layers(layers, pairs)
     parameters = {
         "model": loaded.provenance(),
-        "n_windows": len(prepared),
+        "n_windows": len(windows),
         "length": length,
         "layers": None if chosen is None else sorted(chosen),
         "heads": None if pairs is None else [list(pair) for pair in pairs],
@@ -99,14 +121,14 @@ def capture(
     }
     run = _Run(loaded, chosen, pairs, exact)
     if path is not None:
-        return _to_store(run, prepared, parameters, path, progress)
+        return _to_store(run, windows, parameters, path, progress)
     records, labels = [], []
-    for number, window in enumerate(prepared):
-        progress("capturing", number, len(prepared))
+    for number, window in enumerate(windows):
+        progress("capturing", number, len(windows))
         records.append(run.records(window, number))
         labels.append(stack_labels(records[-1], window.labels))
-    progress("capturing", len(prepared), len(prepared))
-    provenance = {**parameters, "versions": _versions(), "input_hash": _input_hash(prepared)}
+    progress("capturing", len(windows), len(windows))
+    provenance = {**parameters, "versions": _versions(), "input_hash": input_hash(windows)}
     return Capture.from_records(records, tokens=labels, provenance=provenance, heads=pairs)
 
 
@@ -121,23 +143,16 @@ class _Run:
         exact: bool,
     ) -> None:
         self.model, self.layers, self.heads, self.exact = loaded.model, layers, heads, exact
-        self.weight = next(loaded.model.parameters())
-        accepted = inspect.signature(loaded.model.forward).parameters
-        # Neither a cache of keys nor logits of all tokens is wanted; they would take most of the memory.
-        self.extra = {n: v for n, v in (("use_cache", False), ("logits_to_keep", 1)) if n in accepted}
 
     def records(self, window: "WindowInput", number: int) -> list[AttentionRecord]:
         """Return the records of one window, or raise if the model cannot take it."""
-        from headscape.recorder.recording import record_batch
+        from headscape.recorder.recording import arguments_for, record_batch, without_extras
 
-        arguments = {
-            name: value.to(
-                device=self.weight.device, dtype=self.weight.dtype if value.is_floating_point() else None
-            )
-            for name, value in window.arguments.items()
-        }
+        arguments = arguments_for(self.model, window.arguments)
+        # Neither a cache of keys nor logits of all tokens is wanted; they would take most of the memory.
+        extra = without_extras(self.model)
         try:
-            rows = record_batch(self.model, {**arguments, **self.extra}, layers=self.layers, exact=self.exact)
+            rows = record_batch(self.model, {**arguments, **extra}, layers=self.layers, exact=self.exact)
         except HeadscapeError:
             raise
         except Exception as error:  # whatever a model's own code raises on inputs it was not made for
@@ -160,7 +175,7 @@ def _to_store(
     progress: Progress,
 ) -> Capture:
     with Store.create(
-        path, KIND, parameters=parameters, input_hash=_input_hash(windows), versions=_versions()
+        path, KIND, parameters=parameters, input_hash=input_hash(windows), versions=_versions()
     ) as store:
         for number, window in enumerate(windows):
             progress("capturing", number, len(windows))
@@ -197,14 +212,15 @@ def _fitting(sides: Mapping[str, tuple[str, ...]], side: str, n: int) -> tuple[s
     return ()
 
 
-def _loaded(
+def as_loaded(
     model: Any,
-    tokenizer: Any,
-    device: str | None,
-    dtype: "str | torch.dtype | None",
-    revision: str | None,
-    trust_remote_code: bool,
+    tokenizer: Any = None,
+    device: str | None = None,
+    dtype: "str | torch.dtype | None" = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
 ) -> LoadedModel:
+    """Return a model with its tokenizer, loading it if a name is given: see :func:`capture`."""
     import torch
 
     if isinstance(model, (str, os.PathLike)):
@@ -241,7 +257,8 @@ def _chosen_layers(
     return chosen
 
 
-def _input_hash(windows: "Sequence[WindowInput]") -> str:
+def input_hash(windows: "Sequence[WindowInput]") -> str:
+    """Return a hash of everything that a model is given in some windows."""
     return content_hash(*(np.frombuffer(window.hash().encode(), dtype=np.uint8) for window in windows))
 
 

@@ -1,5 +1,6 @@
 """Recording: what an observer keeps of a forward pass, as one list of records per row of the batch."""
 
+import inspect
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -190,6 +191,21 @@ def record_batch(
     with observed(model, recording), evaluating(model), torch.no_grad():
         model(**inputs)
     return recording.records()
+
+
+def arguments_for(model: torch.nn.Module, arguments: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the arguments of a forward pass on the model's device, floating ones in its precision."""
+    weight = next(model.parameters())
+    return {
+        name: value.to(device=weight.device, dtype=weight.dtype if value.is_floating_point() else None)
+        for name, value in arguments.items()
+    }
+
+
+def without_extras(model: torch.nn.Module) -> dict[str, Any]:
+    """Return the arguments that keep a pass small: no cache of keys, and logits of the last token only."""
+    accepted = inspect.signature(model.forward).parameters
+    return {n: v for n, v in (("use_cache", False), ("logits_to_keep", 1)) if n in accepted}
 
 
 @contextmanager

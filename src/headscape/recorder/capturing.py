@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscape.engine import Progress, no_progress
-from headscape.errors import HeadscapeError, InputError, ModelError
+from headscape.errors import InputError
 from headscape.recorder import require_models_extra
 from headscape.recorder.models import LoadedModel, load_model
 from headscape.tensor.attention_record import AttentionRecord
@@ -151,15 +151,13 @@ class _Run:
         arguments = arguments_for(self.model, window.arguments)
         # Neither a cache of keys nor logits of all tokens is wanted; they would take most of the memory.
         extra = without_extras(self.model)
-        try:
-            rows = record_batch(self.model, {**arguments, **extra}, layers=self.layers, exact=self.exact)
-        except HeadscapeError:
-            raise
-        except Exception as error:  # whatever a model's own code raises on inputs it was not made for
-            raise ModelError(
-                f"the forward pass of {type(self.model).__name__} failed on window {number} "
-                f"({type(error).__name__}: {error}). It was given {', '.join(arguments)}."
-            ) from error
+        rows = record_batch(
+            self.model,
+            {**arguments, **extra},
+            layers=self.layers,
+            exact=self.exact,
+            what=f"window {number}",
+        )
         for record in rows[0]:
             record.require_finite()
         if self.heads is not None:

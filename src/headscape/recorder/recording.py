@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscape.errors import InputError, ModelError
+from headscape.errors import HeadscapeError, InputError, ModelError
 from headscape.recorder.attention import (
     MASKED_BELOW,
     WORKING_FAMILIES,
@@ -159,6 +159,7 @@ def record_batch(
     *,
     layers: Collection[int] | None = None,
     exact: bool = False,
+    what: str = "the batch",
 ) -> list[list[AttentionRecord]]:
     """Run one forward pass and return the records of each row of the batch.
 
@@ -173,6 +174,8 @@ def record_batch(
         Only these layers.
     exact
         Also keep the model's own probabilities (forms them: O(L^2) memory a head).
+    what
+        What the inputs are, for an error of the model's own code.
     """
     kept = {
         side: None if mask is None else np.asarray(torch.as_tensor(mask).cpu()).astype(bool)
@@ -189,7 +192,7 @@ def record_batch(
         )
     recording = Recording(rows, layers=layers, exact=exact, kept_tokens=kept)
     with observed(model, recording), evaluating(model), torch.no_grad():
-        model(**inputs)
+        forward(model, inputs, what)
     return recording.records()
 
 
@@ -206,6 +209,19 @@ def without_extras(model: torch.nn.Module) -> dict[str, Any]:
     """Return the arguments that keep a pass small: no cache of keys, and logits of the last token only."""
     accepted = inspect.signature(model.forward).parameters
     return {n: v for n, v in (("use_cache", False), ("logits_to_keep", 1)) if n in accepted}
+
+
+def forward(model: torch.nn.Module, arguments: Mapping[str, Any], what: str) -> Any:
+    """Run a forward pass, or raise one clear error if the model cannot take what it is given."""
+    try:
+        return model(**arguments)
+    except HeadscapeError:
+        raise
+    except Exception as error:  # whatever a model's own code raises on inputs it was not made for
+        raise ModelError(
+            f"the forward pass of {type(model).__name__} failed on {what} ({type(error).__name__}: {error}). It "
+            f"was given {', '.join(arguments)}."
+        ) from error
 
 
 @contextmanager

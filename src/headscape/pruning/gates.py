@@ -29,7 +29,7 @@ def gated(
     sites
         Of the stack that the layers belong to.
     gates
-        By layer, a tensor (head,); layers that are left out stay as they are.
+        By layer, a tensor (head,) or (batch, head); layers that are left out stay as they are.
     """
     by_site = {(site.group, site.layer): gates[site.layer] for site in sites if site.layer in gates}
     observer = _Gates(by_site)
@@ -54,6 +54,19 @@ def switched_off(model: torch.nn.Module, sites: Sequence[AttentionSite], heads: 
         gates[layer][head] = 0.0
     with gated(model, sites, {layer: gates[layer] for layer in {layer for layer, _ in off}}):
         yield
+
+
+@contextmanager
+def frozen(model: torch.nn.Module) -> Iterator[None]:
+    """Take no gradients of weights for the length of a block: those of gates alone cost half."""
+    wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        for parameter in wanted:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in wanted:
+            parameter.requires_grad_(True)
 
 
 class _Gates:

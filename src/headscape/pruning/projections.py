@@ -3,7 +3,7 @@
 y_t = sum_h W_O^h o_{t,h} (+ b),   W_O = (W_O^1 | ... | W_O^H)
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -88,24 +88,25 @@ def output_projections(model: torch.nn.Module, sites: Sequence[AttentionSite]) -
 
 
 @contextmanager
-def replaced(
-    projections: Mapping[int, OutputProjection], matrices: Mapping[int, torch.Tensor]
-) -> Iterator[None]:
-    """Give projections other matrices (output, head x d) for the length of a block."""
-    before = {layer: projections[layer].matrix.detach().clone() for layer in matrices}
+def put_back(projections: Iterable[OutputProjection]) -> Iterator[None]:
+    """Put the weights and biases of projections back at the end of a block, whatever was written to them."""
+    before = [
+        (p, p.matrix.detach().clone(), None if p.bias is None else p.bias.detach().clone())
+        for p in projections
+    ]
     try:
-        for layer, matrix in matrices.items():
-            write_matrix(projections[layer], matrix)
         yield
     finally:
-        for layer, matrix in before.items():
-            write_matrix(projections[layer], matrix)
+        for projection, matrix, bias in before:
+            write(projection, matrix, bias)
 
 
-def write_matrix(projection: OutputProjection, matrix: torch.Tensor) -> None:
-    """Write a matrix (output, head x d) into a projection."""
+def write(projection: OutputProjection, matrix: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    """Write a matrix (output, head x d), and a bias if there is one, into a projection."""
     with torch.no_grad():
         projection.matrix.copy_(matrix)
+        if bias is not None and projection.bias is not None:
+            projection.bias.copy_(bias)
 
 
 def _is_transposed(module: torch.nn.Module) -> bool:

@@ -5,7 +5,7 @@ import torch
 
 from headscape.errors import InputError, ModelError
 from headscape.pruning.gates import gated, switched_off
-from headscape.pruning.projections import output_projections, replaced
+from headscape.pruning.projections import output_projections, put_back
 from headscape.recorder.sites import attention_sites, site_heads
 from tests.tiny_models import ALL, HEADS, LAYERS, inputs_of, tiny_model
 
@@ -28,10 +28,9 @@ def test_a_gated_head_equals_zeroed_output_weights(family):
         with switched_off(model, sites, off):
             by_gates = output_of(model, inputs)
         projections = output_projections(model, sites)
-        matrices = {layer: projections[layer].matrix.detach().clone() for layer, _ in off}
-        for layer, head in off:
-            matrices[layer][:, projections[layer].columns([head])] = 0.0
-        with replaced(projections, matrices):
+        with put_back(projections.values()), torch.no_grad():
+            for layer, head in off:
+                projections[layer].matrix[:, projections[layer].columns([head])] = 0.0
             by_weights = output_of(model, inputs)
         torch.testing.assert_close(by_gates, by_weights, rtol=1e-5, atol=1e-5)
         assert not torch.allclose(by_gates, intact, atol=1e-3)

@@ -1,0 +1,80 @@
+"""Heads that others can stand for: an order of removal read off the tree of the heads and their EMD."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscape.errors import InputError
+from headscape.geometry.affinity import emd_affinity
+from headscape.geometry.builders.flexible import flexible_tree
+from headscape.geometry.partition_tree import PartitionTree
+
+FloatArray64 = NDArray[np.float64]
+
+
+def redundancy_order(emd: FloatArray64, tree: PartitionTree) -> NDArray[np.int64]:
+    """Return the points of a tree in an order of removal, the most redundant first.
+
+    Level by level from the points to the root, every folder keeps one of the points that are left in it, its
+    representative
+
+        r(F) = argmin over i in F of sum over j in F of EMD(i, j)
+
+    and the others go, those nearest to their representative first. The last one left is the root's.
+
+    Parameters
+    ----------
+    emd : (n, n) array
+        Distances between the points.
+    tree
+        On the same points.
+
+    Returns
+    -------
+    (n,) array
+        A permutation of the points.
+
+    Notes
+    -----
+    O(n^2) a level. That two heads attend alike does not say that they write the same: this is a proposal to be
+    tested, not a proof.
+
+    Examples
+    --------
+    >>> tree = PartitionTree.from_levels([[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0], [1], [2], [3]]])
+    >>> places = np.array([0.0, 1.0, 5.0, 5.5])
+    >>> redundancy_order(np.abs(places[:, None] - places), tree).tolist()
+    [3, 1, 2, 0]
+    """
+    n = tree.n_points
+    if emd.shape != (n, n):
+        raise InputError(f"emd must be ({n}, {n}) like the tree's points, but its shape is {emd.shape}.")
+    left = np.arange(n)
+    order: list[int] = []
+    for labels in tree.labels[::-1]:
+        gone: list[tuple[float, int]] = []
+        for folder in np.unique(labels[left]):
+            members = left[labels[left] == folder]
+            within = emd[np.ix_(members, members)]
+            best = int(within.sum(axis=1).argmin())
+            gone += [(float(within[i, best]), int(m)) for i, m in enumerate(members) if i != best]
+        order += [point for _, point in sorted(gone)]
+        left = np.setdiff1d(left, [point for _, point in gone])
+    return np.array([*order, *left], dtype=np.int64)
+
+
+def mean_head_tree(emds: Sequence[FloatArray64]) -> tuple[FloatArray64, PartitionTree]:
+    """Return the mean EMD of several windows, each divided by its median, and the flexible tree on it.
+
+    Examples
+    --------
+    >>> places = np.array([0.0, 0.1, 5.0, 5.2])
+    >>> emd, tree = mean_head_tree([np.abs(places[:, None] - places)] * 2)
+    >>> sorted(map(sorted, tree.levels()[-2]))
+    [[0, 1], [2, 3]]
+    """
+    scaled = [emd / (float(np.median(emd)) or 1.0) for emd in emds]
+    mean = np.mean(scaled, axis=0)
+    tree, _ = flexible_tree(emd_affinity(mean))
+    return mean, tree

@@ -1,0 +1,1 @@
+"""One file per way to score heads; low scores go first."""

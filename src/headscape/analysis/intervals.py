@@ -169,6 +169,49 @@ def bootstrap_pairs(values: Any, *, level: float = 0.95, n_resamples: int = 2000
     return Interval(estimate, *_middle(means, level), level)
 
 
+def bootstrap_crossed(
+    values: Any, *, level: float = 0.95, n_resamples: int = 2000, seed: int = 0
+) -> Interval:
+    """Return the mean of a two-way table with its bootstrap interval, drawing rows and columns anew.
+
+    Parameters
+    ----------
+    values : (n, m) array
+        A measurement for every pair of a row unit (a random draw, say) and a column unit (a window); one row or one
+        column alone is taken as given.
+    level, n_resamples, seed
+        As in :func:`bootstrap`.
+
+    Returns
+    -------
+    Interval
+        NaN bounds if there is a single cell.
+
+    Notes
+    -----
+    O(n_resamples n m). Rows and columns are drawn independently of each other, so the interval is somewhat wider
+    than it would have to be.
+
+    References
+    ----------
+    Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 1 (2007).
+
+    Examples
+    --------
+    >>> print(bootstrap_crossed([[1.0, 2.0], [3.0, 4.0]]))
+    2.5 [1, 4]
+    """
+    array = _units(values)
+    if array.ndim != 2:
+        raise InputError(f"values must be a (row unit, column unit) array, but its shape is {array.shape}.")
+    estimate = float(array.mean())
+    if array.size < 2:
+        return Interval(estimate, np.nan, np.nan, level)
+    rows, columns = (_counts(n, n_resamples, seed + i) / n for i, n in enumerate(array.shape))
+    draws = np.einsum("rn,nm,rm->r", rows, array, columns, optimize=True)
+    return Interval(estimate, *_middle(draws, level), level)
+
+
 def _units(values: Any) -> FloatArray64:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim == 0 or len(array) == 0:

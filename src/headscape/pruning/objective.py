@@ -245,18 +245,21 @@ def _labeled(output: Any, batch: Batch) -> torch.Tensor:
 def _accuracy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     asked = (targets != _IGNORED).reshape(len(logits), -1)
     right = (logits.argmax(dim=-1) == targets).reshape(len(logits), -1) & asked
-    return right.sum(dim=1) / asked.sum(dim=1).clamp(min=1)
+    shares: torch.Tensor = right.sum(dim=1) / asked.sum(dim=1).clamp(min=1)
+    return shares
 
 
 def _change(output: Any, batch: Batch) -> torch.Tensor:
     reference = _there(batch.reference).float().flatten(1)
     moved = _main_output(output).float().flatten(1) - reference
-    return moved.square().sum(dim=1) / reference.square().sum(dim=1)
+    changes: torch.Tensor = moved.square().sum(dim=1) / reference.square().sum(dim=1)
+    return changes
 
 
 def _along_directions(output: Any, batch: Batch) -> torch.Tensor:
     reference, directions = _there(batch.reference).flatten(1), _there(batch.directions).flatten(1)
-    return (_main_output(output).flatten(1) * directions).sum(dim=1) / reference.norm(dim=1)
+    along: torch.Tensor = (_main_output(output).flatten(1) * directions).sum(dim=1) / reference.norm(dim=1)
+    return along
 
 
 def _checked(loss: Loss) -> Callable[[Any, Batch], torch.Tensor]:

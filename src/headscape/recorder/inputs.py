@@ -45,6 +45,8 @@ class InputReader:
         How many; None takes all of a list or batch, and up to 6 of one long text.
     join
         Run the texts of a list together into one, in place of one window per text.
+    at_most
+        Whether fewer windows than ``windows`` will do.
     """
 
     model: Any
@@ -52,6 +54,7 @@ class InputReader:
     length: int | None = 256
     windows: int | None = None
     join: bool = False
+    at_most: bool = False
 
     def __post_init__(self) -> None:
         for name in ("length", "windows"):
@@ -62,7 +65,7 @@ class InputReader:
     def read(self, inputs: Any) -> list[WindowInput]:
         """Return the windows of any kind of input, or raise one clear error."""
         windows = list(islice(self._any(inputs), self.windows))
-        if self.windows is not None and len(windows) < self.windows:
+        if self.windows is not None and len(windows) < self.windows and not self.at_most:
             raise InputError(
                 f"{self.windows} windows were asked for, but the input has only {len(windows)}"
                 f"{'' if self.length is None else f' (of {self.length} tokens)'}. Give more, or ask for fewer."

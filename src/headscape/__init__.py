@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     from headscape.geometry.partition_tree import PartitionTree as PartitionTree
     from headscape.geometry.questionnaire import Questionnaire as Questionnaire
     from headscape.geometry.tree_emd import tree_emd as tree_emd
+    from headscape.pruning.ablation import ablation_study as ablation_study
+    from headscape.pruning.ablation_result import AblationStudy as AblationStudy
+    from headscape.pruning.rankings import HeadRanking as HeadRanking
+    from headscape.pruning.rankings import rank_heads as rank_heads
     from headscape.recorder.capturing import capture as capture
     from headscape.recorder.models import load_model as load_model
     from headscape.study.analyze import analyze as analyze
@@ -80,9 +84,11 @@ if TYPE_CHECKING:
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOME = {
+    "AblationStudy": "pruning.ablation_result",
     "Capture": "tensor.capture",
     "CheckReport": "study.check_report",
     "EntropyStudy": "analysis.entropy_study",
+    "HeadRanking": "pruning.rankings",
     "HeadscapeError": "errors",
     "HolderExponents": "analysis.regularity",
     "Interval": "analysis.intervals",
@@ -94,6 +100,7 @@ _HOME = {
     "SoftmaxExperiment": "analysis.softmax_experiment",
     "SoftmaxInvariance": "analysis.softmax_invariance",
     "Study": "study.study",
+    "ablation_study": "pruning.ablation",
     "analyze": "study.analyze",
     "best_approximation": "analysis.sparsity",
     "bootstrap": "analysis.intervals",
@@ -129,6 +136,7 @@ _HOME = {
     "organize": "geometry.organization",
     "paraproduct": "analysis.paraproduct",
     "planted_tensor": "tensor.synthetic",
+    "rank_heads": "pruning.rankings",
     "rank_stability": "analysis.stability",
     "save_tensor": "tensor.files",
     "sensitivity": "analysis.sensitivity",

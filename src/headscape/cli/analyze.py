@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
+from headscape.cli.inputs import images_of
 from headscape.cli.stage_progress import stage_progress
 from headscape.errors import InputError
-
-IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 
 def analyze(
@@ -32,7 +31,9 @@ def analyze(
     length: Annotated[int | None, typer.Option(help="Tokens per window.  [256]")] = None,
     stages: Annotated[
         str | None,
-        typer.Option(help="Only these stages, for example entropy,energy; +softmax adds a long one."),
+        typer.Option(
+            help="Only these stages, for example entropy,energy; +softmax and +ablation add long ones."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: 2 windows of 128 tokens.")] = False,
     stack: Annotated[str | None, typer.Option(help="Which stack of a model with several.  [first]")] = None,
@@ -112,14 +113,7 @@ def _inputs(text: Path | None, images: Path | None) -> Any:
         raise InputError("give either --text FILE or --images DIR, not both.")
     if images is None:
         return text
-    found = (
-        sorted(p for p in images.glob("*") if p.suffix.lower() in IMAGE_ENDINGS) if images.is_dir() else []
-    )
-    if not found:
-        raise InputError(
-            f"--images must be a folder with images ({', '.join(IMAGE_ENDINGS)}), but {images} has none."
-        )
-    return found
+    return [row["image"] if isinstance(row, dict) else row for row in images_of(images)]
 
 
 def _tell(console: Console, study: Any, summary: dict[str, Any], folder: Path) -> None:

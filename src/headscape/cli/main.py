@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headscape._version import __version__
+from headscape.cli.ablate import ablate
 from headscape.cli.analyze import analyze
 from headscape.cli.capture import capture
 from headscape.cli.check import check
@@ -37,6 +38,7 @@ app.command()(entropy)
 app.command()(softmax)
 app.command()(energy)
 app.command()(check)
+app.command()(ablate)
 app.command()(info)
 
 

@@ -35,12 +35,12 @@ def ablation_study(
     model: Any,
     inputs: Any,
     methods: Sequence[str] | Mapping[str, Method] = DEFAULT_METHODS,
-    counts: Iterable[int] | None = None,
+    counts: Iterable[int | str] | None = None,
     repair: bool = False,
     *,
     calibration: Any = None,
-    windows: int | None = 16,
-    calibration_windows: int | None = 16,
+    windows: int | None = None,
+    calibration_windows: int | None = None,
     length: int | None = 256,
     draws: int = DRAWS,
     capture: "Capture | None" = None,
@@ -69,13 +69,14 @@ def ablation_study(
         Names as in :func:`headscape.rank_heads`, or a dict from names to scores of your own. "+repair" behind a
         name measures it with output projections that are re-fitted on the calibration windows.
     counts
-        How many heads to switch off; by default 1, 2, 5, 10, 20, 30 and 50 % of them.
+        How many heads to switch off, as numbers or shares ("10%"); by default 1, 2, 5, 10, 20, 30 and 50 %.
     repair
         Put "+repair" behind every method.
     calibration
         What the rankings and the repair are made from.
     windows, calibration_windows, length
-        How many windows evaluate and calibrate at most, and how many tokens each has.
+        How many windows evaluate and calibrate at most (by default 16 of one text, and all of a list or batch), and
+        how many tokens each has.
     draws
         Number of random orders.
     capture, organizations
@@ -97,7 +98,7 @@ def ablation_study(
     One evaluation of all windows per method and count, and per random draw and count. Layers before the first
     that loses a head are not computed again, if the model allows it.
     """
-    labels = _labels(methods, repair)
+    labels = curve_labels(methods, repair)
     if any(label.removesuffix(REPAIRED) == RANDOM for label in labels) and draws < MIN_DRAWS:
         raise InputError(f"draws must be at least {MIN_DRAWS} for a band of random orders, but is {draws}.")
     require_models_extra()
@@ -236,7 +237,7 @@ class _Study:
         return repair(self.calibrated, off).applied(self.judge.projections)
 
 
-def _labels(methods: Sequence[str] | Mapping[str, Method], repair: bool) -> dict[str, Method]:
+def curve_labels(methods: Sequence[str] | Mapping[str, Method], repair: bool) -> dict[str, Method]:
     """Return the curves to measure by name, with a check of every method before anything is computed."""
     if isinstance(methods, str):
         raise InputError(f"methods must be a list of names or a dict, but is the text {methods!r}.")
@@ -259,10 +260,10 @@ def _labels(methods: Sequence[str] | Mapping[str, Method], repair: bool) -> dict
     return labels
 
 
-def _counts(counts: Iterable[int] | None, n_heads: int) -> tuple[int, ...]:
+def _counts(counts: Iterable[int | str] | None, n_heads: int) -> tuple[int, ...]:
     if counts is None:
         return tuple(sorted({max(1, round(share * n_heads)) for share in SHARES}))
-    found = sorted({int(count) for count in counts})
+    found = sorted({_number(count, n_heads) for count in counts})
     wrong = [count for count in found if not 1 <= count <= n_heads]
     if wrong or not found:
         came = ", ".join(map(str, wrong)) or "none"
@@ -270,6 +271,15 @@ def _counts(counts: Iterable[int] | None, n_heads: int) -> tuple[int, ...]:
             f"counts must be from 1 to the {n_heads} heads of the model, but {came} was asked for."
         )
     return tuple(found)
+
+
+def _number(count: int | str, n_heads: int) -> int:
+    try:
+        if isinstance(count, str) and count.endswith("%"):
+            return round(float(count[:-1]) / 100 * n_heads)
+        return int(count)
+    except ValueError:
+        raise InputError(f"counts must be numbers or shares such as '10%', but one is {count!r}.") from None
 
 
 def _share(progress: Progress, label: str, number: int, total: int) -> Progress:

@@ -11,8 +11,9 @@ from headscape.analysis.windows import staged
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization, organize
-from headscape.pruning.gates import switched_off
+from headscape.pruning.gates import observed_plainly, switched_off
 from headscape.pruning.objective import LABELS, Loss, Losses, Objective, objective_for
+from headscape.pruning.prefix import Prefix
 from headscape.pruning.projections import OutputProjection, output_projections
 from headscape.recorder.capturing import capture_windows
 from headscape.recorder.inputs import WindowInput
@@ -127,13 +128,24 @@ class Evidence:
             )
         return tuple(given)
 
+    @cached_property
+    def _prefix(self) -> Prefix:
+        with observed_plainly(self.model):
+            return Prefix(self.model, self.sites, self.objective)
+
+    @property
+    def intact(self) -> Losses:
+        """The losses of the intact model; ask for them before anything is changed."""
+        return self._prefix.intact
+
     def losses(self, off: Heads = ()) -> NDArray[np.float64]:
         """Return the loss of every window with some heads switched off."""
         return self.evaluate(off).losses
 
     def evaluate(self, off: Heads = ()) -> Losses:
-        """Return the losses of every window with some heads switched off, and the accuracies if there are labels."""
+        """Return the losses of every window with some heads switched off, and accuracies if there are labels."""
         if not off:
-            return self.objective.evaluate(self.model)
+            return self.intact
+        prefix = self._prefix
         with switched_off(self.model, self.sites, off):
-            return self.objective.evaluate(self.model)
+            return prefix.evaluate(min(layer for layer, _ in off))

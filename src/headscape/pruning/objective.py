@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscape.engine import Progress, no_progress
 from headscape.errors import InputError, ModelError
 from headscape.recorder.inputs import WindowInput
 from headscape.recorder.models import LoadedModel
@@ -102,22 +101,27 @@ class Objective:
         """Number of windows."""
         return sum(batch.rows for batch in self.batches)
 
-    def evaluate(self, model: torch.nn.Module, progress: Progress = no_progress) -> Losses:
+    def evaluate(self, model: torch.nn.Module) -> Losses:
         """Return the losses of all windows: one forward pass per batch, without gradients."""
-        losses, right = [], []
+        return self.joined([self.of_batch(model, batch) for batch in self.batches])
+
+    def of_batch(self, model: torch.nn.Module, batch: Batch) -> Losses:
+        """Return the losses of one batch."""
         with evaluating(model), torch.no_grad():
-            for number, batch in enumerate(self.batches):
-                progress("evaluating", number, len(self.batches))
-                output = forward(model, batch.call(model), "windows to evaluate")
-                losses.append(self.losses(output, batch).double().cpu().numpy())
-                if self.labeled:
-                    right.append(_accuracy(_logits(output), _there(batch.targets)).double().cpu().numpy())
-        found = np.concatenate(losses)
+            output = forward(model, batch.call(model), "windows to evaluate")
+            losses = self.losses(output, batch).double().cpu().numpy()
+            right = _accuracy(_logits(output), _there(batch.targets)) if self.labeled else None
+        return Losses(losses, None if right is None else right.double().cpu().numpy())
+
+    def joined(self, parts: Sequence[Losses]) -> Losses:
+        """Return the losses of all batches as one, or raise if some are not finite."""
+        found = np.concatenate([part.losses for part in parts])
         if not np.isfinite(found).all():
             raise ModelError(
                 f"the loss of {int((~np.isfinite(found)).sum())} of {len(found)} windows is not finite. Is the model "
                 "run in float16? float32 or bfloat16 (--dtype) have the range."
             )
+        right = [part.accuracy for part in parts if part.accuracy is not None]
         return Losses(found, np.concatenate(right) if right else None)
 
 

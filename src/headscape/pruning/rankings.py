@@ -91,7 +91,7 @@ def rank_heads(
     *,
     capture: "Capture | None" = None,
     organizations: "Sequence[Organization] | None" = None,
-    windows: int | None = 16,
+    windows: int | None = None,
     length: int | None = 256,
     tokenizer: Any = None,
     stack: str | None = None,
@@ -120,7 +120,7 @@ def rank_heads(
     capture, organizations
         Of the same model, one organization per window, if they are there; what is missing is computed.
     windows, length
-        How many windows and how many tokens each; of a list or batch, at most so many.
+        How many windows at most (by default 16 of one text, and all of a list or batch), and how many tokens each.
     tokenizer, device, dtype, revision, trust_remote_code
         As for :func:`headscape.capture`.
     stack

@@ -12,6 +12,8 @@ from headscape.recorder.inputs import InputReader, WindowInput
 from headscape.recorder.models import LoadedModel
 from headscape.recorder.text import read_text
 
+DEFAULT_WINDOWS = 16
+"""Windows of one text, if the number is not given."""
 FEW_WINDOWS = 6
 """Below so many windows a percentile interval covers far less than it says."""
 
@@ -37,8 +39,8 @@ def split_windows(
     inputs: Any,
     calibration: Any = None,
     *,
-    windows: int | None = 16,
-    calibration_count: int | None = 16,
+    windows: int | None = None,
+    calibration_count: int | None = None,
     length: int | None = 256,
 ) -> SplitWindows:
     """Read the windows to evaluate on and those to calibrate on.
@@ -52,7 +54,7 @@ def split_windows(
     calibration
         To calibrate on.
     windows, calibration_count
-        How many windows evaluate and calibrate, at most.
+        How many windows evaluate and calibrate, at most; by default 16 of one text and all of a list or batch.
     length
         Tokens per window.
     """
@@ -122,7 +124,10 @@ def _read(
 ) -> list[WindowInput]:
     if inputs is None:
         raise InputError(f"{what} are missing: give text, token ids or images.")
-    reader = InputReader(loaded.model, loaded.tokenizer, length, windows, at_most=True)
+    # Of one long run of text or token ids a few windows will do; of a list or batch all are meant.
+    one_run = _whole_text(inputs) is not None or len(getattr(inputs, "shape", ())) == 1
+    count = windows or (DEFAULT_WINDOWS if one_run else None)
+    reader = InputReader(loaded.model, loaded.tokenizer, length, count, at_most=True)
     try:
         return reader.read(inputs)
     except InputError as error:

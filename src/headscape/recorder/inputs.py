@@ -15,6 +15,8 @@ from headscape.recorder.images import IMAGE_ENDINGS, image_labels, image_windows
 from headscape.recorder.text import Tokens, column_of, read_text, special_tokens, token_labels
 from headscape.tensor.store import content_hash
 
+IMAGE_COLUMNS = ("image", "img")
+LABEL_COLUMNS = ("label", "labels")
 DEFAULT_WINDOWS = 6
 """Windows of one text, if the number is not given."""
 
@@ -107,8 +109,7 @@ class InputReader:
         if isinstance(first, Mapping) and "input_ids" in first:
             return (window for item in items for window in self._rows(_batched(item)))
         if isinstance(first, Mapping):
-            column = column_of(first)
-            return self._texts([item[column] for item in items])
+            return self._dataset_rows(items)
         if isinstance(first, (str, os.PathLike)):
             if self._for_images or all(_is_image_file(item) for item in items):
                 return self._images(items)
@@ -116,6 +117,28 @@ class InputReader:
         if isinstance(first, (Sequence, np.ndarray, torch.Tensor)) and np.ndim(np.asarray(first)) == 1:
             return (window for item in items for window in self._ids_as_row(item))
         return self._images(items)
+
+    def _dataset_rows(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[WindowInput]:
+        """Make one window of every row of a dataset, with its label where the model is a classifier."""
+        column = next((name for name in IMAGE_COLUMNS if name in rows[0]), None) or column_of(rows[0])
+        items = [row[column] for row in rows]
+        windows = self._images(items) if column in IMAGE_COLUMNS else self._texts(items)
+        label = next((name for name in LABEL_COLUMNS if name in rows[0]), None)
+        if label is None or self.join or "Classification" not in type(self.model).__name__:
+            return windows
+        numbers = [self._label_number(row[label]) for row in rows]
+        return (
+            WindowInput({**window.arguments, "labels": torch.tensor([number])}, window.labels)
+            for window, number in zip(windows, numbers, strict=True)
+        )
+
+    def _label_number(self, label: Any) -> int:
+        known = dict(getattr(self.model.config, "label2id", None) or {})
+        if isinstance(label, str):
+            if label not in known:
+                raise InputError(f"a label must be one of {', '.join(map(str, known))}, but is {label!r}.")
+            return int(known[label])
+        return int(label)
 
     def _content(self, item: Any) -> str:
         return read_text(Path(item)) if isinstance(item, os.PathLike) else str(item)

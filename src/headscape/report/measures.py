@@ -48,6 +48,13 @@ MEASURES = {
         "softmax explained", "Share of softmax that the invariant form explains (OA corollary 1).", True
     ),
     "softmax_mixed_size": Measure("mixed size", "Size of the mixed differences of the logits."),
+    "place_haar": Measure("haar place", "Place in the order of removal by Haar entropy, 0 goes first."),
+    "place_gradient": Measure(
+        "gradient place", "Place in the order of removal by the gradient of the gates, 0 goes first.", True
+    ),
+    "place_reconstruction": Measure(
+        "reconstruction place", "Place in the greedy order by what other heads cannot make up for.", True
+    ),
     "folder": Measure("folder", "Number of the head's folder at the first level of the tree."),
     "nearest": Measure("nearest", "The head that attends most alike."),
     "nearest_emd": Measure("EMD", "Tree EMD to the nearest head.", True),

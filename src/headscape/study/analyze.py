@@ -1,5 +1,6 @@
 """``analyze``: capture, organize, measure, and put everything into one table with a row per head."""
 
+import dataclasses
 import hashlib
 import os
 import time
@@ -64,8 +65,8 @@ def analyze(
         How many windows and how many tokens each; by default 6 of 256 (2 of 128 if ``quick``), and all of a list
         or batch.
     stages
-        Names of the stages to run, out of "entropy", "energy", "regularity", "interaction" and "softmax"; by default
-        all but the last, which takes minutes. "+softmax" adds a stage to the default ones. Stages that are finished
+        Names of the stages to run, out of "entropy", "energy", "regularity", "interaction", "softmax" and "ablation"; by
+        default all but the last two, which take minutes. "+softmax" adds a stage to the default ones. Stages that are finished
         in ``out`` are part of the study in any case.
     quick
         Fewer and shorter windows and one iteration less: a first look in a minute.
@@ -141,7 +142,9 @@ def analyze(
         else:
             capture, loaded = _captured(model, inputs, parameters, tokenizer, how, chosen, folder, steps)
         about["seconds"] = {"capture": time.perf_counter() - start}
-        material = Material(capture.select(stack), parameters, model=loaded)
+        material = Material(
+            capture.select(stack), parameters, loaded=loaded, inputs=inputs, folder=folder.path
+        )
         # The stages run one task per core themselves: threads inside each of them would only wait for cores.
         with threadpool_limits(1, user_api="blas"):
             about["seconds"]["organize"] = _run(material, chosen, options, folder, steps)
@@ -185,6 +188,8 @@ def _captured(
             loaded = (
                 model if isinstance(model, LoadedModel) else LoadedModel(model, tokenizer, _model_name(model))
             )
+        if tokenizer is not None:
+            loaded = dataclasses.replace(loaded, tokenizer=tokenizer)
     with steps.step("capturing", 0.7 * cost) as tell:
         found = capture_model(
             loaded,
@@ -195,7 +200,7 @@ def _captured(
             path=folder.capture_path,
             progress=tell,
         )
-    return found, loaded.model
+    return found, loaded
 
 
 def _run(

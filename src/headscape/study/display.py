@@ -9,6 +9,8 @@ from threadpoolctl import threadpool_limits
 
 from headscape.analysis.entropy import coefficients_by_support
 from headscape.energy.spectrum import energy_spectrum
+from headscape.pruning.ablation_result import REPAIRED, AblationStudy, is_random
+from headscape.report.ablation_figures import method_colors
 from headscape.report.measures import MEASURES, in_table, measure_of
 from headscape.report.page import PageData
 from headscape.report.pictures import float_text, gray_png, root_bytes, signed_bytes
@@ -34,6 +36,8 @@ def page_data(study: "Study") -> PageData:
         sections["entropy"] = _entropy(study)
     if study.energy is not None:
         sections["energy"] = _energy(study)
+    if study.ablation is not None:
+        sections["ablation"] = _ablation(study.ablation)
     sections["window"] = _window(study)
     sections["haar"] = _haar(study)
     return PageData(
@@ -192,6 +196,36 @@ def _energy(study: "Study") -> dict[str, Any]:
             }
             for count in study.summaries["energy"].detail.invariants
         ],
+    }
+
+
+def _ablation(study: AblationStudy) -> dict[str, Any]:
+    colors = method_colors(study.methods)
+    curves = []
+    for method, curve in study.curves.items():
+        found = [study.interval(method, count) for count in study.counts]
+        verdict = study.verdicts.get(method)
+        curves.append(
+            {
+                "method": method,
+                "color": colors[method],
+                "random": is_random(method),
+                "repaired": method.endswith(REPAIRED),
+                "increase": [i.estimate for i in found],
+                "low": [json_value(i.low) for i in found],
+                "high": [json_value(i.high) for i in found],
+                "verdict": "" if verdict is None else verdict.word,
+                "difference": None if verdict is None else str(verdict.difference),
+                "order": [] if is_random(method) else [f"{layer}.{head}" for layer, head in curve.orders[0]],
+            }
+        )
+    return {
+        "counts": list(study.counts),
+        "heads": study.n_heads,
+        "windows": len(study.intact),
+        "loss": study.loss,
+        "intact": float(study.intact.mean()),
+        "curves": curves,
     }
 
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from headscape.report.ablation_figures import ablation_figures
 from headscape.report.energy_figures import energy_figures
 from headscape.report.geometry_figures import organization_figures
 from headscape.report.haar_figures import entropy_figures
@@ -19,4 +20,6 @@ def study_figures(study: "Study") -> dict[str, Any]:
     if study.energy is not None:
         found = energy_figures(study.capture, study.energy)
         figures |= {f"energy_{name}": figure for name, figure in found.items()}
+    if study.ablation is not None:
+        figures |= ablation_figures(study.ablation)
     return figures

@@ -14,10 +14,10 @@ def measure_interaction(material: Material, window: int) -> Result:
     """Return the components of W_Q^T W_K of every head, or why they cannot be had."""
     from headscape.recorder.interaction import interaction_spectra
 
-    if material.model is None:
+    if material.loaded is None:
         return Result({}, {"missing": "the model was not at hand, only a capture of it"})
     try:
-        spectra = interaction_spectra(material.model, material.capture.records(window))
+        spectra = interaction_spectra(material.loaded.model, material.capture.records(window))
     except ModelError as error:
         return Result({}, {"missing": str(error)})
     rows = [[getattr(spectra[pair], name) for name in MEASURES] for pair in material.heads]

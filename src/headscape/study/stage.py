@@ -7,6 +7,7 @@ killed goes on with the next part.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -52,8 +53,12 @@ class Material:
         Everything that changes results.
     organizations
         One per window; they may arrive while the analysis runs.
-    model
-        The loaded model, if it is at hand: only stages that look at weights need it.
+    loaded
+        The model with its tokenizer, if it is at hand: only stages that look at weights or run the model need it.
+    inputs
+        What was captured from, if the model is at hand.
+    folder
+        Of the study, if it has one.
     """
 
     def __init__(
@@ -61,12 +66,14 @@ class Material:
         capture: Capture,
         parameters: Mapping[str, Any],
         organizations: Iterable[Organization] = (),
-        model: Any = None,
+        loaded: Any = None,
+        inputs: Any = None,
+        folder: Path | None = None,
     ) -> None:
         self.capture = capture
         self.parameters = parameters
         self.organizations = list(organizations)
-        self.model = model
+        self.loaded, self.inputs, self.folder = loaded, inputs, folder
         self.progress: Progress = no_progress
         self._tensor: tuple[int, str, NetworkTensor] | None = None
 

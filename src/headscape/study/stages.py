@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from headscape.errors import InputError
+from headscape.study.ablation_stage import ABLATION
 from headscape.study.energy_stage import ENERGY
 from headscape.study.entropy_stage import ENTROPY
 from headscape.study.interaction_stage import INTERACTION
@@ -10,7 +11,7 @@ from headscape.study.regularity_stage import REGULARITY
 from headscape.study.softmax_stage import SOFTMAX
 from headscape.study.stage import Stage
 
-STAGES = (ENTROPY, ENERGY, REGULARITY, INTERACTION, SOFTMAX)
+STAGES = (ENTROPY, ENERGY, REGULARITY, INTERACTION, SOFTMAX, ABLATION)
 
 
 def chosen_stages(names: Iterable[str] | None) -> tuple[Stage, ...]:

@@ -17,6 +17,7 @@ from headscape.energy.table import EnergyTables
 from headscape.errors import FileFormatError, InputError
 from headscape.geometry.organization import Organization
 from headscape.geometry.states import GeometryWarning
+from headscape.pruning.ablation_result import AblationStudy
 from headscape.study.folder import (
     CAPTURE,
     KIND,
@@ -92,6 +93,11 @@ class Study:
     def energy(self) -> EnergyTables | None:
         """The energy measures of all heads over windows and lengths, if the stage ran."""
         return self.summaries["energy"].detail.tables if "energy" in self.summaries else None
+
+    @property
+    def ablation(self) -> AblationStudy | None:
+        """What rankings of the heads are worth, if the stage ran."""
+        return self.summaries["ablation"].detail if "ablation" in self.summaries else None
 
     @cached_property
     def heads(self) -> "pd.DataFrame":

@@ -1,0 +1,75 @@
+"""The stage "ablation": what rankings of the heads are worth on this model, tested by switching heads off.
+
+It evaluates the model dozens of times, so it runs only when asked for. The rankings are calibrated on the first half
+of the text (the Haar ones on the windows of the analysis) and judged on the second.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from headscape.geometry.states import GeometryWarning
+from headscape.pruning.ablation_result import AblationStudy, is_random
+from headscape.study.stage import Material, Result, Stage, Summary
+
+METHODS = ("haar", "gradient", "reconstruction", "reconstruction+repair", "random")
+
+
+def measure_ablation(material: Material, window: int) -> Result:
+    """Return the curves of the ablation study, or why there are none."""
+    from headscape.errors import InputError
+    from headscape.pruning.ablation import ablation_study
+
+    if material.loaded is None:
+        return Result({}, {"missing": "the model was not at hand, only a capture of it"})
+    fitting = material.parameters["field"] == "probs"
+    try:
+        study = ablation_study(
+            material.loaded,
+            material.inputs,
+            METHODS,
+            capture=material.capture if fitting else None,
+            organizations=material.organizations if fitting else None,
+            length=material.parameters["length"],
+            stack=material.parameters["stack"],
+            seed=int(material.parameters["seed"]),
+            out=None if material.folder is None else material.folder / "ablation",
+            progress=material.progress,
+        )
+    except InputError as error:
+        return Result({}, {"missing": str(error)})
+    return Result(study.arrays(), {"study": study.attributes()})
+
+
+def summarize_ablation(material: Material, results: Sequence[Result]) -> Summary:
+    """Return the places of the heads in each ranking, and the verdicts."""
+    study = ablation_of(results)
+    if study is None:
+        missing = str(results[0].attributes["missing"]).rstrip(".")
+        sentence = f"What rankings of the heads are worth was not tested: {missing}."
+        return Summary(material.frame({}), (sentence,), headlines=0)
+    columns = {}
+    for method, curve in study.curves.items():
+        if not is_random(method) and not method.endswith("+repair"):
+            places = {(int(layer), int(head)): i for i, (layer, head) in enumerate(curve.orders[0])}
+            columns[f"place_{method}"] = [places.get(pair, np.nan) for pair in material.heads]
+    warnings = tuple(GeometryWarning("ablation", text, "") for text in study.warnings)
+    return Summary(material.frame(columns), study.findings, warnings, study, headlines=2)
+
+
+def ablation_of(results: Sequence[Result]) -> AblationStudy | None:
+    """Return the ablation study of the stage, or None if there is none."""
+    if "intact" not in results[0].arrays:
+        return None
+    return AblationStudy.from_arrays(results[0].arrays, results[0].attributes["study"])
+
+
+ABLATION = Stage(
+    "ablation",
+    "switching heads off",
+    measure_ablation,
+    summarize_ablation,
+    cost=600.0,
+    per_window=False,
+    by_default=False,
+)

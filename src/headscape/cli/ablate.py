@@ -71,7 +71,7 @@ def ablate(
 
     A study that was stopped goes on when called again; methods and counts can be added in the same folder.
 
-    Example:  headscape ablate default --text book.txt --methods haar,gradient,reconstruction+repair,random -o out/ablation
+    Example:  headscape ablate default --text book.txt --methods haar,gradient,reconstruction+repair,random -o out/a
     """
     inputs, calibration = windows_inputs(text, images, calibrate, evaluate)
     chosen, numbers = methods_of(methods, table), counts_of(counts)
@@ -124,7 +124,7 @@ def tell_study(console: Console, study: Any, summary: dict[str, Any]) -> None:
         for method in study.methods
     ]
     console.table(
-        f"Increase of the loss ({study.loss}; intact {study.intact.mean():.3f}) with so many of {study.n_heads} heads off",
+        f"Increase of the loss ({study.loss}; intact {study.intact.mean():.3f}) by heads off, of {study.n_heads}",
         ("method", *map(str, study.counts)),
         rows,
     )

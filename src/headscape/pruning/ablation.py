@@ -138,9 +138,12 @@ def ablation_study(
     }
     for warning in split.warnings:
         logger.warning("%s", warning)
-    with AblationParts(out, parameters, input_hash((*split.calibration, *split.evaluation)), seed) as parts:
-        study = _Study(judge, calibrated, parts, numbers, progress)
-        return study.run(labels, draws, split.warnings, parameters)
+    hashed = input_hash((*split.calibration, *split.evaluation))
+    with AblationParts(out, parameters, hashed, seed) as parts:
+        study = _Study(judge, calibrated, parts, numbers, progress).run(labels, draws, split.warnings)
+    if out is not None:
+        study.save(out)
+    return study
 
 
 class _Study:
@@ -157,9 +160,7 @@ class _Study:
         self.judge, self.calibrated, self.parts, self.counts = judge, calibrated, parts, counts
         self.progress = progress
 
-    def run(
-        self, labels: Mapping[str, Method], draws: int, warnings: tuple[str, ...], parameters: dict[str, Any]
-    ) -> AblationStudy:
+    def run(self, labels: Mapping[str, Method], draws: int, warnings: tuple[str, ...]) -> AblationStudy:
         """Measure the intact model and all curves."""
         if not self.parts.has("intact"):
             self.parts.write("intact", self._evaluation(()))
@@ -179,7 +180,8 @@ class _Study:
             relative=objective.relative,
             intact_accuracy=intact.get("accuracy"),
             warnings=warnings,
-            parameters=parameters | {"methods": list(labels), "counts": list(self.counts), "draws": draws},
+            parameters=dict(self.parts.parameters),
+            input_hash=self.parts.input_hash,
         )
 
     def _curve(self, label: str, method: Method, draws: int, progress: Progress) -> Curve:
@@ -227,8 +229,9 @@ class _Study:
         return found["order"]
 
     def _evaluation(self, off: Sequence[tuple[int, int]], repaired: bool = False) -> dict[str, Any]:
+        intact = self.judge.intact  # first: what is compared with must not be the repaired model
         with self._repair(off) if repaired else nullcontext():
-            found = self.judge.evaluate(off)
+            found = self.judge.evaluate(off) if off else intact
         return {"losses": found.losses} | ({} if found.accuracy is None else {"accuracy": found.accuracy})
 
     def _repair(self, off: Sequence[tuple[int, int]]) -> AbstractContextManager[None]:

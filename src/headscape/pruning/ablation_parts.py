@@ -18,7 +18,8 @@ class AblationParts:
     def __init__(
         self, path: str | os.PathLike[str] | None, parameters: Mapping[str, Any], input_hash: str, seed: int
     ) -> None:
-        self._path, self._parameters, self._hash, self._seed = path, parameters, input_hash, seed
+        self.parameters, self.input_hash = parameters, input_hash
+        self._path, self._seed = path, seed
         self._store: Store | None = None
         self._kept: dict[str, dict[str, NDArray[Any]]] = {}
 
@@ -27,8 +28,8 @@ class AblationParts:
             self._store = Store.create(
                 self._path,
                 KIND,
-                parameters=self._parameters,
-                input_hash=self._hash,
+                parameters=self.parameters,
+                input_hash=self.input_hash,
                 seed=self._seed,
                 versions=software_versions("torch", "transformers"),
             )
@@ -52,10 +53,13 @@ class AblationParts:
             self._kept[name] = {array: part.array(array) for array in part.names()}
         return self._kept[name]
 
-    def write(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def write(
+        self, name: str, arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, Any] | None = None
+    ) -> None:
         """Finish a part."""
         self._kept[name] = dict(arrays)
         if self._store is not None:
             with self._store.writing(name) as part:
                 for array, values in arrays.items():
                     part.array(array, values)
+                part.attributes(**(attributes or {}))

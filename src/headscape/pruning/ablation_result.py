@@ -181,6 +181,20 @@ class AblationStudy:
             )
         return found
 
+    def ratio(self, method: str, other: str, count: int) -> Interval:
+        """Return the increase of one method as a share of another's, with its interval paired over windows.
+
+        Examples
+        --------
+        >>> curves = {name: Curve(np.array([[[2.0 + x, 2.0 + x]]]), np.zeros((1, 1, 2), int)) for name, x in
+        ...           (("a", 0.1), ("b", 0.2))}
+        >>> print(AblationStudy(curves, (1,), np.array([2.0, 2.0]), 4, "nats").ratio("a", "b", 1))
+        0.5 [0.5, 0.5]
+        """
+        place = self._place(count)
+        pairs = [self.increase(name)[:, place].mean(axis=0) for name in (method, other)]
+        return bootstrap(np.stack(pairs, axis=1), lambda rows: float(rows[:, 0].mean() / rows[:, 1].mean()))
+
     def spare(self, tolerance: float = TOLERANCE) -> dict[str, tuple[int, int]]:
         """Return how many heads can go, by method: by the estimate, and with the upper bound of its interval too.
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import torch
 
 
-def save_pruned(pruned: Any, path: str | os.PathLike[str], tokenizer: Any = None) -> Path:
+def save_pruned(
+    pruned: Any, path: str | os.PathLike[str], tokenizer: Any = None, card: str | None = None
+) -> Path:
     """Write a pruned model to a folder.
 
     Parameters
@@ -33,6 +35,8 @@ def save_pruned(pruned: Any, path: str | os.PathLike[str], tokenizer: Any = None
         A new or empty folder, or one with a pruned model, which is replaced. It appears whole or not at all.
     tokenizer
         Written beside it, if given.
+    card
+        A model card, written as README.md, if given.
 
     Returns
     -------
@@ -54,6 +58,8 @@ def save_pruned(pruned: Any, path: str | os.PathLike[str], tokenizer: Any = None
                 model.save_pretrained(partial)
                 if tokenizer is not None:
                     tokenizer.save_pretrained(partial)
+            if card is not None:
+                (partial / "README.md").write_text(card, encoding="utf-8")
             _move_into_place(partial, folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)

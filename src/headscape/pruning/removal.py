@@ -5,7 +5,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headscape.errors import InputError, ModelError
 from headscape.pruning.grouping import removable
@@ -18,6 +18,7 @@ from headscape.tensor.store import software_versions
 if TYPE_CHECKING:
     import torch
 
+    from headscape.pruning.repair import Repair
     from headscape.recorder.sites import AttentionSite, Heads
     from headscape.recorder.slicing import LayerHeads
 
@@ -26,21 +27,7 @@ logger = logging.getLogger(__name__)
 _PROBE_LENGTH = 8
 
 
-class Repair(Protocol):
-    """Output projections fitted anew, by layer: matrices (output, head x d) and biases (output,)."""
-
-    @property
-    def matrices(self) -> "Mapping[int, torch.Tensor]":
-        """The matrices, with the columns of all heads; those of removed heads are not used."""
-        ...
-
-    @property
-    def biases(self) -> "Mapping[int, torch.Tensor]":
-        """The biases of those projections that have one."""
-        ...
-
-
-def prune(model: Any, heads: "Heads", *, in_place: bool = False, repair: Repair | None = None) -> Pruned:
+def prune(model: Any, heads: "Heads", *, in_place: bool = False, repair: "Repair | None" = None) -> Pruned:
     """Remove heads from a model: rows of W_Q, W_K, W_V and columns of W_O are cut out.
 
     Parameters
@@ -54,7 +41,7 @@ def prune(model: Any, heads: "Heads", *, in_place: bool = False, repair: Repair 
     in_place
         Change the model itself instead of a copy.
     repair
-        Output projections to write before the heads are cut out: an object with ``matrices`` and ``biases``.
+        Output projections to write before the heads are cut out, as ``headscape.pruning.repair.repair`` fits them.
 
     Returns
     -------
@@ -126,15 +113,19 @@ def probed_sites(model: Any) -> "tuple[AttentionSite, ...]":
     if not hasattr(model, "config"):
         raise ModelError(f"{type(model).__name__} is no transformers model: it has no config.")
     from headscape.recorder.probe import probe_windows
+    from headscape.recorder.recording import arguments_for
     from headscape.recorder.sites import attention_sites
 
-    weight = next(model.parameters())
     [window] = probe_windows(model, length=_PROBE_LENGTH, windows=1)
-    arguments = {
-        name: x.to(device=weight.device, dtype=weight.dtype if x.is_floating_point() else None)
-        for name, x in window.items()
-    }
-    return attention_sites(model, arguments)
+    return attention_sites(model, arguments_for(model, window))
+
+
+def require_removable(model: Any, heads: "Heads | None" = None) -> None:
+    """Raise, before anything long is computed, if heads cannot be cut out of a model, or not these."""
+    sites = probed_sites(model)
+    require_prunable(model, _original_layers(sites, None))
+    if heads is not None:
+        _plan(heads, sites)
 
 
 def require_prunable(model: Any, cuts: "Sequence[LayerHeads]") -> None:
@@ -245,9 +236,7 @@ def write_projections(
     matrices, biases
         By layer.
     """
-    import torch
-
-    from headscape.pruning.projections import OutputProjection, write_matrix
+    from headscape.pruning.projections import OutputProjection, write
     from headscape.recorder.slicing import output_module
 
     modules = {layer.layer: OutputProjection(output_module(model, layer.module), 1) for layer in layers}
@@ -257,11 +246,8 @@ def write_projections(
         _require_shape("matrix", layer, matrix, modules[layer].matrix)
     for layer, bias in biases.items():
         _require_shape("bias", layer, bias, modules[layer].bias)
-    for layer, matrix in matrices.items():
-        write_matrix(modules[layer], matrix)
-    with torch.no_grad():
-        for layer, bias in biases.items():
-            modules[layer].module.get_parameter("bias").copy_(bias)
+    for layer in {*matrices, *biases}:
+        write(modules[layer], matrices.get(layer, modules[layer].matrix), biases.get(layer))
 
 
 def _require_shape(name: str, layer: int, new: "torch.Tensor", present: "torch.Tensor | None") -> None:

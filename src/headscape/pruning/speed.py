@@ -108,18 +108,14 @@ def measured_speed(
     import torch
 
     from headscape.recorder.probe import probe_windows
-    from headscape.recorder.recording import evaluating
+    from headscape.recorder.recording import arguments_for, evaluating
 
     for name, value in (("length", length), ("new_tokens", new_tokens), ("repeats", repeats)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, but is {value}.")
     most = _longest(before, new_tokens)
     [window] = probe_windows(before, length=length if most is None else min(length, most), windows=1)
-    weight = next(before.parameters())
-    inputs = {
-        name: x.to(device=weight.device, dtype=weight.dtype if x.is_floating_point() else None)
-        for name, x in window.items()
-    }
+    inputs = arguments_for(before, window)
     rounds: list[tuple[tuple[float, float], ...]] = []
     with evaluating(before), evaluating(after), torch.no_grad():
         for repeat in range(repeats + 1):

@@ -1,0 +1,262 @@
+"""A trial of pruning: which heads a method would take, and what that costs on windows held out, before anything is cut.
+
+Heads are chosen so that they can be cut out: where query heads share keys, whole groups, or one head of each group.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscape.analysis.intervals import Interval, bootstrap
+from headscape.engine import Progress, no_progress
+from headscape.errors import InputError
+from headscape.pruning.rankings import Method, check_method, method_name
+from headscape.recorder import require_models_extra
+
+if TYPE_CHECKING:
+    from headscape.pruning.evidence import Evidence
+    from headscape.pruning.objective import Loss
+    from headscape.pruning.pruned import Pruned
+    from headscape.pruning.repair import Repair
+
+FloatArray64 = NDArray[np.float64]
+RANDOM_DRAWS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class PruningTrial:
+    """What :func:`headscape.pruning_trial` found.
+
+    Parameters
+    ----------
+    model
+        The intact model.
+    heads
+        The (layer, head) pairs that would go, the first choice first.
+    method
+        How they were chosen.
+    n_heads
+        Of the model's stack.
+    intact, gated, repaired : (window,) arrays
+        Losses of the intact model, with the heads off, and with the output projections re-fitted too (None without
+        repair).
+    random : (draw, window) array
+        Losses with as many heads off that were drawn at random, without repair.
+    loss
+        What the loss is, with its unit.
+    repair
+        The re-fitted projections.
+    windows
+        Numbers of windows that calibrated and evaluated.
+    warnings
+        What to know before relying on the numbers.
+    """
+
+    model: Any
+    heads: tuple[tuple[int, int], ...]
+    method: str
+    n_heads: int
+    intact: FloatArray64
+    gated: FloatArray64
+    repaired: FloatArray64 | None
+    random: FloatArray64
+    loss: str
+    repair: "Repair | None"
+    windows: tuple[int, int]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def increases(self) -> dict[str, Interval]:
+        """By how much the loss rises, with intervals paired over windows: as chosen, repaired, and at random."""
+        found = {"without repair": bootstrap(self.gated - self.intact)}
+        if self.repaired is not None:
+            found["with repair"] = bootstrap(self.repaired - self.intact)
+        if len(self.random):
+            means = (self.random - self.intact).mean(axis=1)
+            found["random heads, without repair"] = Interval(
+                float(means.mean()), float(means.min()), float(means.max()), 1.0
+            )
+        return found
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What the trial says, in sentences."""
+        name = "with repair" if self.repaired is not None else "without repair"
+        cost = self.increases[name]
+        base = float(self.intact.mean())
+        sentences = [
+            f"Without {len(self.heads)} of {self.n_heads} heads ({len(self.heads) / self.n_heads:.0%}, chosen by "
+            f"{self.method}) the loss of {base:.3g} ({self.loss}) rises by {cost} {name}, on {self.windows[1]} windows "
+            "held out."
+        ]
+        if self.repaired is not None:
+            saved = bootstrap(self.gated - self.repaired)
+            sentences.append(
+                f"Repair {'lowers the rise' if saved.low > 0 else 'does not reliably lower the rise'}, by {saved}."
+            )
+        if len(self.random):
+            random = self.increases["random heads, without repair"]
+            better = "less" if cost.estimate < random.low else "no less"
+            sentences.append(
+                f"As many heads drawn at random cost {random.estimate:.3g} ({random.low:.3g} to {random.high:.3g} in "
+                f"{len(self.random)} draws): the choice costs {better}."
+            )
+        return tuple(sentences)
+
+    def prune(self) -> "Pruned":
+        """Cut the heads out of a copy of the model, with the re-fitted projections if there are any."""
+        from headscape.pruning.removal import prune
+
+        calibrating, evaluating = self.windows
+        costs = "; ".join(f"{name}: {interval}" for name, interval in self.increases.items())
+        return prune(self.model, self.heads, repair=self.repair).described(
+            method=self.method,
+            calibration=f"{calibrating} windows",
+            evaluation=f"{evaluating} windows held out; loss {self.intact.mean():.4g} ({self.loss}), rise {costs}",
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers as one dict that JSON can hold."""
+        return {
+            "format": "headscape/pruning-trial/1",
+            "method": self.method,
+            "heads": [list(pair) for pair in self.heads],
+            "of": self.n_heads,
+            "loss": self.loss,
+            "intact_loss": float(self.intact.mean()),
+            "increase": {
+                name: [_number(i.estimate), _number(i.low), _number(i.high)]
+                for name, i in self.increases.items()
+            },
+            "windows": {"calibration": self.windows[0], "evaluation": self.windows[1]},
+            "findings": list(self.findings),
+            "warnings": list(self.warnings),
+        }
+
+
+def pruning_trial(
+    model: Any,
+    inputs: Any,
+    *,
+    method: Method = "reconstruction",
+    fraction: float | None = None,
+    heads: Sequence[tuple[int, int]] | None = None,
+    repair: bool = True,
+    calibration: Any = None,
+    windows: int | None = None,
+    calibration_windows: int | None = None,
+    length: int | None = 256,
+    tokenizer: Any = None,
+    loss: "Loss | None" = None,
+    seed: int = 0,
+    device: str | None = None,
+    dtype: Any = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    progress: Progress = no_progress,
+) -> PruningTrial:
+    """Choose heads that can be cut out, and measure what that costs, without cutting anything yet.
+
+    Parameters
+    ----------
+    model, inputs, calibration, windows, calibration_windows, length, tokenizer, loss, seed
+        As for :func:`headscape.ablation_study`.
+    method
+        As for :func:`headscape.rank_heads`. Its scores add up over the heads that have to go together;
+        "reconstruction" prices them together.
+    fraction
+        Which share of the heads may go, more than 0 and less than 1; rounded down to what can be cut out.
+    heads
+        These heads, in place of ``fraction`` and ``method``.
+    repair
+        Re-fit the output projections on the calibration windows.
+    device, dtype, revision, trust_remote_code
+        As for :func:`headscape.capture`.
+
+    Returns
+    -------
+    PruningTrial
+        ``.prune()`` makes the smaller model.
+    """
+    require_models_extra()
+    from headscape.pruning.evidence import Evidence
+    from headscape.pruning.removal import require_removable
+    from headscape.pruning.repair import repair as fitted
+    from headscape.pruning.splitting import split_windows
+    from headscape.recorder.capturing import as_loaded
+
+    check_method(method)
+    if (fraction is None) == (heads is None):
+        raise InputError("give either fraction=..., the share of the heads that may go, or heads=[...].")
+    if fraction is not None and not 0 < fraction < 1:
+        raise InputError(f"fraction must be more than 0 and less than 1, but is {fraction}.")
+    loaded = as_loaded(model, tokenizer, device, dtype, revision, trust_remote_code)
+    split = split_windows(
+        loaded, inputs, calibration, windows=windows, calibration_count=calibration_windows, length=length
+    )
+    calibrated = Evidence(loaded, split.calibration, loss=loss, seed=seed, progress=progress)
+    judge = Evidence(loaded, split.evaluation, loss=loss, seed=seed)
+    require_removable(loaded.model, heads)
+    wanted = tuple(heads or ()) or _chosen(calibrated, method, float(fraction or 0))
+    progress("evaluating", 0, 1)
+    intact, gated = judge.losses(), judge.losses(wanted)
+    found = fitted(calibrated, wanted) if repair else None
+    repaired = None
+    if found is not None:
+        with found.applied(judge.projections):
+            repaired = judge.losses(wanted)
+    return PruningTrial(
+        model=loaded.model,
+        heads=wanted,
+        method="given heads" if heads is not None else method_name(method),
+        n_heads=len(judge.heads),
+        intact=intact,
+        gated=gated,
+        repaired=repaired,
+        random=_random_losses(judge, len(wanted), seed, progress),
+        loss=judge.objective.name,
+        repair=found,
+        windows=(len(split.calibration), len(split.evaluation)),
+        warnings=split.warnings,
+    )
+
+
+def _chosen(evidence: "Evidence", method: Method, fraction: float) -> tuple[tuple[int, int], ...]:
+    from headscape.pruning.greedy import Prices, ScorePrices, greedy_removal, removable_units
+    from headscape.pruning.rankings import ranking_of
+    from headscape.pruning.scores.reconstruction import reconstruction_prices
+
+    count = int(fraction * len(evidence.heads) + 1e-9)
+    prices: dict[int, Prices]
+    if isinstance(method, str) and method == "reconstruction":
+        prices = dict(reconstruction_prices(evidence))
+    else:
+        frame = ranking_of(evidence, method).to_frame()["score"]
+        prices = {site.layer: ScorePrices(frame.loc[site.layer].to_numpy()) for site in evidence.sites}
+    steps = greedy_removal(evidence.sites, prices, removable_units, count, evidence.progress)
+    if not steps:
+        first = evidence.sites[0]
+        least = min(first.n_kv_heads, first.n_heads // first.n_kv_heads)
+        raise InputError(
+            f"fraction must leave room for what can be cut out at once, but {fraction:g} of {len(evidence.heads)} "
+            f"heads is {count}, and a layer of {first.n_heads} heads on {first.n_kv_heads} key-value heads loses at "
+            f"least {least}."
+        )
+    return tuple((step.layer, head) for step in steps for head in step.heads)
+
+
+def _random_losses(judge: "Evidence", count: int, seed: int, progress: Progress) -> FloatArray64:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for draw in range(RANDOM_DRAWS):
+        progress("as many heads at random", draw, RANDOM_DRAWS)
+        chosen = rng.permutation(len(judge.heads))[:count]
+        rows.append(judge.losses([judge.heads[i] for i in chosen]))
+    return np.stack(rows)
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -46,6 +46,15 @@ def report(study, tmp_path_factory):
 
 @pytest.fixture
 def page(driver, report):
+    """The page with every chart drawn, as after a look at all of it."""
+    browser.open_page(driver, report)
+    look_at_everything(driver)
+    return driver
+
+
+@pytest.fixture
+def fresh(driver, report):
+    """The page as it opens."""
     browser.open_page(driver, report)
     return driver
 
@@ -58,6 +67,31 @@ def wait(page, script, *arguments):
     from selenium.webdriver.support.ui import WebDriverWait
 
     WebDriverWait(page, 20).until(lambda driver: driver.execute_script(script, *arguments))
+
+
+def look_at(page, name):
+    run(page, "document.getElementById(arguments[0]).scrollIntoView({behavior: 'instant'})", name)
+    wait(page, "return document.querySelector(`#${arguments[0]} .main-svg`) !== null", name)
+
+
+def look_at_everything(page):
+    for name in charts(page):
+        look_at(page, name)
+    run(page, "scrollTo({top: 0, behavior: 'instant'})")
+
+
+def charts(page):
+    """Return the charts of all sections that are there."""
+    return run(
+        page,
+        "return [...document.querySelectorAll('.chart')].filter(c => !c.closest('[hidden]')).map(c => c.id)",
+    )
+
+
+def drawn(page):
+    return set(
+        run(page, "return [...document.querySelectorAll('.chart:has(.main-svg)')].map(chart => chart.id)")
+    )
 
 
 def marked(page):
@@ -78,6 +112,74 @@ def test_it_opens_without_errors_and_without_asking_for_anything(page, report):
     assert browser.console_errors(page) == []
     assert {url.split("#")[0] for url in browser.requested_urls(page)} == {report.resolve().as_uri()}
     assert run(page, "return document.querySelectorAll('.chart .main-svg').length") >= 7
+
+
+def test_only_charts_near_the_screen_are_drawn_when_it_opens(fresh):
+    assert {"map-chart", "measure-chart"} <= drawn(fresh)
+    far = run(
+        fresh,
+        "return [...document.querySelectorAll('main .chart')]"
+        ".filter(c => c.getBoundingClientRect().top > innerHeight + 300).map(c => c.id)",
+    )
+    assert {"energy-chart", "spread-chart"} <= set(far)
+    assert drawn(fresh).isdisjoint(far)
+    look_at(fresh, "spread-chart")
+    assert "spread-chart" in drawn(fresh)
+    assert browser.console_errors(fresh) == []
+
+
+def test_a_chart_drawn_later_marks_the_head_chosen_before(fresh, study):
+    choose_in_table(fresh, "2.3")
+    assert "energy-chart" not in drawn(fresh)
+    assert marked(fresh)["energy-chart"] is None
+    look_at_everything(fresh)
+    assert marked(fresh) == dict.fromkeys(LINKED, "2.3")
+    spectrum = run(fresh, "return document.getElementById('energy-chart').data.at(-1).hovertemplate")
+    assert spectrum.startswith("head 2.3")
+    cross = run(fresh, "return document.getElementById('affinity-chart').layout.shapes[0].x0")
+    assert cross == study.heads.loc[(2, 3), "place"]
+
+
+def test_a_chart_drawn_later_follows_the_controls_and_the_theme(fresh):
+    run(fresh, "document.getElementById('theme').click()")
+    run(fresh, "document.getElementById('affinity-layer').click()")
+    assert "affinity-chart" not in drawn(fresh)
+    look_at(fresh, "affinity-chart")
+    assert run(fresh, "return document.getElementById('affinity-chart').dataset.order") == "layer"
+    ink = run(fresh, "return document.getElementById('affinity-chart').layout.font.color")
+    assert ink == run(
+        fresh, "return getComputedStyle(document.documentElement).getPropertyValue('--quiet').trim()"
+    )
+
+
+def test_words_table_and_panel_wait_for_no_chart(driver, report, tmp_path):
+    start, marker, rest = report.read_text(encoding="utf-8").partition(
+        '<script type="text/plain" id="plotly">'
+    )
+    path = tmp_path / "without_charts.html"
+    path.write_text(f"{start}{marker}{rest[rest.index('</script>') :]}", encoding="utf-8")
+    driver.get(path.as_uri())
+    wait(driver, "return document.getElementById('pictures').dataset.drawn !== undefined")
+    choose_in_table(driver, "1.4")
+    run(driver, "document.getElementById('map-3d').click()")
+    wait(driver, "return document.getElementById('pictures').dataset.drawn === '1.4'")
+    assert run(driver, "return document.getElementById('panel-title').textContent") == "Head 1.4"
+    assert drawn(driver) == set()
+
+
+def test_printing_draws_what_is_missing(fresh):
+    assert drawn(fresh) < set(charts(fresh))
+    fresh.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    assert drawn(fresh) == set(charts(fresh))
+    assert browser.console_errors(fresh) == []
+
+
+def test_rows_far_from_the_screen_are_not_laid_out(fresh):
+    seen = "return document.querySelector('#head-table tbody').checkVisibility({contentVisibilityAuto: true})"
+    choose_in_table(fresh, "3.5")
+    assert not run(fresh, seen)
+    run(fresh, "document.getElementById('heads').scrollIntoView({behavior: 'instant'})")
+    wait(fresh, seen)
 
 
 def test_a_head_chosen_in_the_table_is_marked_everywhere(page, study):
@@ -294,6 +396,7 @@ def test_a_thousand_heads_open_and_stay_small(driver, tmp_path):
     path = study.report(tmp_path / "large.html")
     assert path.stat().st_size < 20e6
     browser.open_page(driver, path)
+    look_at_everything(driver)
     choose_in_table(driver, "31.31")
     assert set(marked(driver).values()) == {"31.31"}
     assert browser.console_errors(driver) == []

@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 from headscape.errors import MissingPartError
 from headscape.report.measures import MEASURES, in_table, measure_of
-from headscape.report.page import PageData, page_html
+from headscape.report.page import PageData, _without_module_wrapper, page_html
 from headscape.report.pictures import float_text, gray_png, root_bytes, signed_bytes
 from headscape.study.display import page_data
 from studies import ODD_NAME, ODD_TOKENS, small_study
@@ -127,6 +127,21 @@ def test_without_plotly_the_report_says_what_to_install(data, monkeypatch):
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "plotly" else find(name))
     with pytest.raises(MissingPartError, match=r"headscape\[report\]"):
         page_html(data)
+
+
+def test_plotly_starts_without_its_module_wrapper(data):
+    script = re.search(
+        r'<script type="text/plain" id="plotly">(.*?)</script>', page_html(data), re.DOTALL
+    ).group(1)
+    license_, _, code = script.partition("*/\n")
+    assert "MIT license" in license_
+    assert code.startswith('"use strict";var Plotly=')
+    assert "return Plotly;" not in code[-100:]
+
+
+def test_a_library_in_another_form_stays_as_it_is():
+    for script in ("var Plotly = {};", "/* x */\n(() => {\nreturn Plotly;\n}));"):
+        assert _without_module_wrapper(script) == script
 
 
 def test_many_heads_get_smaller_pictures(monkeypatch):

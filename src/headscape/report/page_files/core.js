@@ -5,16 +5,31 @@ const byId = (id) => document.getElementById(id);
 const views = [];
 let chosen = -1;
 
-// Charts and lists join with what they do when a head is chosen.
-function addView(id, draw, mark, first = draw || (() => mark(chosen, "start"))) { views.push({ id, draw, mark, first }); }
+// Lists and pictures join with what they do when a head is chosen, and with how another theme paints them.
+function addView(id, mark, draw = () => {}) { views.push({ id, mark, draw, drawn: true }); }
+
+// Charts are costly: each is drawn when it comes near the screen, with the head that is chosen then.
+function addChart(id, draw, mark = draw) { views.push({ id, mark, draw, drawn: false }); }
+
+function drawChart(view) {
+  if (view.drawn) return undefined;
+  view.drawn = true;
+  byId(view.id).dataset.chosen = names[chosen];
+  return view.draw();
+}
+
+// For controls: a chart that is not drawn yet will find the new setting when it is.
+function redraw(id) { for (const view of views) if (view.drawn && (!id || view.id === id)) view.draw(); }
+
+function markView(view, from) {
+  byId(view.id).dataset.chosen = names[chosen];
+  return view.mark(chosen, from);
+}
 
 function choose(index, from) {
   if (!(index >= 0 && index < names.length)) return;
   chosen = index;
-  for (const view of views) {
-    view.mark(index, from);
-    byId(view.id).dataset.chosen = names[index];
-  }
+  for (const view of views) if (view.drawn) markView(view, from);
   byId("announce").textContent = `Head ${names[index]} chosen`;
   history.replaceState(null, "", `#head=${names[index]}`);
 }

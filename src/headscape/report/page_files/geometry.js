@@ -42,18 +42,20 @@ function setUpMap() {
     byId(id).addEventListener("click", () => {
       dimensions = n; press(["map-2d", "map-3d"], id);
       byId("map-chart").dataset.dimensions = n;
-      Plotly.purge("map-chart"); delete byId("map-chart").dataset.bound; draw();
+      if (byId("map-chart").dataset.bound) Plotly.purge("map-chart");
+      delete byId("map-chart").dataset.bound; redraw("map-chart");
     });
   }
   fillMeasures(byId("map-color"), ["Layer"]);
-  byId("map-color").addEventListener("change", draw);
-  addView("map-chart", draw, draw);
+  byId("map-color").addEventListener("change", () => redraw("map-chart"));
+  addChart("map-chart", draw);
 }
 
 function setUpMeasures() {
   const select = byId("measure");
   fillMeasures(select, []);
   if (measureOf("entropy")) select.value = "entropy";
+  const explain = () => { byId("measure-meaning").textContent = measureOf(select.value).meaning; };
   const outline = () => {
     const x = layers.indexOf(data.heads.layer[chosen]), y = numbers.indexOf(data.heads.head[chosen]);
     return [{ type: "rect", x0: x - 0.5, x1: x + 0.5, y0: y - 0.5, y1: y + 0.5, line: { color: style("--mark"), width: 3 } }];
@@ -68,7 +70,6 @@ function setUpMeasures() {
       grid[row][column] = measure.values[i]; index[row][column] = i;
       place[row][column] = `head ${name}<br>${plain(measure.title)} ${show(measure.values[i])}`;
     });
-    byId("measure-meaning").textContent = measure.meaning;
     const ticks = (list) => ({ tickvals: list.map((_, i) => i).filter((i) => i % Math.ceil(list.length / 16) === 0) });
     const labelled = (list) => { const t = ticks(list); return { ...t, ticktext: t.tickvals.map((i) => list[i]) }; };
     plot("measure-chart", [{ type: "heatmap", z: grid, text: place, hoverinfo: "text", colorscale: "Viridis", xgap: 1, ygap: 1, colorbar: colorbar(plain(measure.title)) }],
@@ -76,8 +77,9 @@ function setUpMeasures() {
       (event) => { const p = event.points[0]; const i = index[Math.round(p.y)][Math.round(p.x)]; if (i >= 0) choose(i, "measures"); });
     byId("measure-chart").dataset.measure = measure.key;
   }
-  select.addEventListener("change", draw);
-  addView("measure-chart", draw, () => Plotly.relayout("measure-chart", { shapes: outline() }));
+  explain();
+  select.addEventListener("change", () => { explain(); redraw("measure-chart"); });
+  addChart("measure-chart", draw, () => Plotly.relayout("measure-chart", { shapes: outline() }));
 }
 
 function setUpTree() {
@@ -118,9 +120,9 @@ function setUpTree() {
       });
     }
   }
-  depth.addEventListener("change", draw);
-  byId("tree-reset").addEventListener("click", () => { open = "f0"; depth.value = String(deepest); draw(); });
-  addView("tree-chart", draw, draw);
+  depth.addEventListener("change", () => redraw("tree-chart"));
+  byId("tree-reset").addEventListener("click", () => { open = "f0"; depth.value = String(deepest); redraw("tree-chart"); });
+  addChart("tree-chart", draw);
 }
 
 function setUpAffinity() {
@@ -134,8 +136,10 @@ function setUpAffinity() {
     const along = axis === "x" ? { x0: at(), x1: at(), y0: -0.5, y1: n - 0.5 } : { y0: at(), y1: at(), x0: -0.5, x1: n - 0.5 };
     return { type: "line", ...along, line: { color: style("--mark"), width: 1.5 } };
   }));
+  // Decoded ahead: a page that is printed has no time to wait for it.
+  const decoded = grayPicture(affinity.png).then((bytes) => { pixels = bytes; });
   async function draw() {
-    pixels = pixels || await grayPicture(affinity.png);
+    if (!pixels) await decoded;
     const rows = [];
     for (let i = 0; i < n; i += 1) {
       const row = new Array(n);
@@ -154,7 +158,7 @@ function setUpAffinity() {
     byId("affinity-chart").dataset.order = inTree ? "tree" : "layer";
   }
   for (const [id, tree] of [["affinity-tree", true], ["affinity-layer", false]]) {
-    byId(id).addEventListener("click", () => { inTree = tree; press(["affinity-tree", "affinity-layer"], id); draw(); });
+    byId(id).addEventListener("click", () => { inTree = tree; press(["affinity-tree", "affinity-layer"], id); redraw("affinity-chart"); });
   }
-  addView("affinity-chart", draw, () => { if (pixels) Plotly.relayout("affinity-chart", { shapes: cross() }); });
+  addChart("affinity-chart", draw, () => { if (pixels) Plotly.relayout("affinity-chart", { shapes: cross() }); });
 }

@@ -1,4 +1,4 @@
-// Puts the page together: sections that have data, theme, first choice.
+// Puts the page together: sections that have data, theme, first choice, charts when they are wanted.
 function setUpSections() {
   const has = (name) => (Array.isArray(data[name]) ? data[name].length > 0 : Boolean(data[name]));
   for (const section of document.querySelectorAll("[data-needs]")) section.hidden = !has(section.dataset.needs);
@@ -20,7 +20,6 @@ function setUpTheme() {
     byId("theme").textContent = theme === "dark" ? "☀" : "☾";
   };
   set(wish.matches ? "dark" : "light");
-  const redraw = () => { for (const view of views) if (view.draw) view.draw(); };
   byId("theme").addEventListener("click", () => { set(document.documentElement.dataset.theme === "dark" ? "light" : "dark"); redraw(); });
   wish.addEventListener("change", () => { set(wish.matches ? "dark" : "light"); redraw(); });
   // Paper is white whatever the screen is.
@@ -35,15 +34,47 @@ function firstChoice() {
   return index >= 0 ? index : data.first;
 }
 
+// The chart library lies in the page as text. To compile it takes longer than everything else together.
+function loadPlotly() {
+  if (typeof Plotly !== "undefined") return;
+  const script = element("script");
+  script.text = byId("plotly").textContent;
+  document.head.append(script);
+}
+
+const pause = () => new Promise((next) => setTimeout(next));
+const painted = () => new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
+
+// Draws charts that come near the screen, one per task; resolves when those on the screen can be seen.
+function watchCharts() {
+  const waiting = new Map(views.filter((view) => !view.drawn).map((view) => [byId(view.id), view]));
+  const onScreen = ({ boundingClientRect: box }) => box.top < innerHeight && box.bottom > 0;
+  return new Promise((seen) => {
+    const near = new IntersectionObserver(async (entries) => {
+      const draw = async (wanted) => {
+        for (const { target } of wanted) { near.unobserve(target); await drawChart(waiting.get(target)); await pause(); }
+      };
+      const wanted = entries.filter((entry) => entry.isIntersecting);
+      await draw(wanted.filter(onScreen));
+      await painted(); seen(); await pause();
+      await draw(wanted.filter((entry) => !onScreen(entry)));
+    }, { rootMargin: "300px 0px" });
+    for (const box of waiting.keys()) near.observe(box);
+  });
+}
+
+function setUpPrinting() {
+  addEventListener("beforeprint", () => { loadPlotly(); for (const view of views) drawChart(view); });
+}
+
 async function start() {
   chosen = firstChoice();
-  setUpTheme(); setUpSections();
-  // One chart per frame: the words can be read before the last chart is there.
-  for (const view of views) {
-    await view.first();
-    byId(view.id).dataset.chosen = names[chosen];
-    await new Promise((next) => setTimeout(next));
-  }
+  setUpTheme(); setUpPrinting(); setUpSections();
+  for (const view of views) if (view.drawn) markView(view, "start");
+  // Words, table and panel are on the screen and answer before the charts begin.
+  await painted();
+  loadPlotly();
+  await watchCharts();
   document.documentElement.dataset.ready = "yes";
 }
 start();

@@ -3,7 +3,7 @@ const shownToken = (token) => (token.trim() === "" ? token.replace(/ /g, "␣").
 
 function setUpPanelNumbers() {
   const box = byId("panel-measures");
-  addView("panel", null, (index) => {
+  addView("panel", (index) => {
     byId("panel-title").textContent = `Head ${names[index]}`;
     box.replaceChildren();
     for (const measure of data.measures.filter((m) => m.panel)) {
@@ -108,7 +108,7 @@ function setUpPictures() {
     draw(); drawTokens();
     byId("pictures").dataset.drawn = names[index];
   };
-  addView("pictures", draw, mark, () => mark(chosen));
+  addView("pictures", mark, draw);
 }
 
 function setUpHaar() {
@@ -121,12 +121,12 @@ function setUpHaar() {
     plot("haar-chart", [{ type: "bar", x, y: root, marker: { color: y.map((v) => (v < 0 ? style("--mark") : style("--accent"))), line: { width: 0 } }, customdata: y.map((v, i) => [v, supports[i]]), hovertemplate: "%{customdata[0]:.4g}, support %{customdata[1]}<extra></extra>" }],
       { bargap: 0, margin: { l: 36, r: 4, t: 4, b: 30 }, xaxis: { title: { text: "tensor wavelet, largest support first", font: { size: 10 } }, zeroline: false }, yaxis: { title: { text: "signed root", font: { size: 10 } } } }, null, "none");
   }
-  addView("haar-chart", draw, draw);
+  addChart("haar-chart", draw);
 }
 
 function setUpNearest() {
   const { index, emd } = data.geometry.nearest;
-  addView("nearest", null, (head) => {
+  addView("nearest", (head) => {
     byId("nearest").replaceChildren(...index[head].map((other, i) => {
       const item = element("li");
       item.append(headButton(other), element("span", show(emd[head][i]), { class: "quiet" }));

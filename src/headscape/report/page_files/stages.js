@@ -26,7 +26,7 @@ function setUpEntropy() {
     if (heads.length > 24) box.append(element("span", `and ${heads.length - 24} more`, { class: "quiet small" }));
   }
   list("always-low", low); list("always-high", high);
-  addView("entropy-chart", draw, () => Plotly.relayout("entropy-chart", { shapes: shapes() }));
+  addChart("entropy-chart", draw, () => Plotly.relayout("entropy-chart", { shapes: shapes() }));
 }
 
 function setUpEnergy() {
@@ -47,7 +47,7 @@ function setUpEnergy() {
     plot("energy-chart", traces, { xaxis: { title: { text: "components" }, type: "log", dtick: "D1" }, yaxis: { title: { text: "share of variance" }, range: [0, 1.02] },
       shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 0.9, y1: 0.9, line: { color: style("--line"), dash: "dot" } }] });
   }
-  addView("energy-chart", draw, draw);
+  addChart("energy-chart", draw);
 }
 
 function setUpInvariants() {
@@ -77,5 +77,5 @@ function setUpSpread() {
     { xaxis: { title: { text: "key incoherence μ_K" } }, yaxis: { title: { text: "participation" }, rangemode: "tozero" } },
     (event) => { if (event.points[0].curveNumber === 0) choose(event.points[0].pointNumber, "spread"); });
   }
-  addView("spread-chart", draw, draw);
+  addChart("spread-chart", draw);
 }

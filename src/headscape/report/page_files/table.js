@@ -55,16 +55,23 @@ function setUpTable() {
     rows[shown[to]].querySelector("button").focus({ preventScroll: true });
   });
   arrange();
-  addView("head-table", null, (index) => {
+  // Only the table scrolls: the page stays where the reader is.
+  const box = table.parentElement;
+  function scrollToChosen() {
+    // To ask for a place lays out all rows: not before the table is near the screen.
+    if (!table.checkVisibility({ contentVisibilityAuto: true })) return;
+    const row = rows[chosen];
+    if (row.offsetTop < box.scrollTop + 34 || row.offsetTop > box.scrollTop + box.clientHeight - 40) {
+      box.scrollTop = row.offsetTop - box.clientHeight / 2;
+    }
+  }
+  box.addEventListener("contentvisibilityautostatechange", (event) => { if (!event.skipped) scrollToChosen(); });
+  addView("head-table", (index) => {
     for (const row of rows) {
       const is = Number(row.dataset.index) === index;
       if ((row.getAttribute("aria-selected") === "true") !== is) row.setAttribute("aria-selected", String(is));
       row.querySelector("button").tabIndex = is ? 0 : -1;
     }
-    // Only the table scrolls: the page stays where the reader is.
-    const box = table.parentElement, row = rows[index];
-    if (row.offsetTop < box.scrollTop + 34 || row.offsetTop > box.scrollTop + box.clientHeight - 40) {
-      box.scrollTop = row.offsetTop - box.clientHeight / 2;
-    }
+    scrollToChosen();
   });
 }

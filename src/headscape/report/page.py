@@ -17,7 +17,7 @@ from headscape.errors import MissingPartError
 from headscape.tensor.store import write_text_atomically
 
 FIRST_FINDINGS = 4
-SCRIPTS = ("core.js", "geometry.js", "stages.js", "panel.js", "table.js", "main.js")
+SCRIPTS = ("core.js", "geometry.js", "stages.js", "ablation.js", "panel.js", "table.js", "main.js")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class PageData:
     first
         Which head is chosen when the page opens.
     sections
-        ``geometry``, ``entropy``, ``energy``, ``window``, ``haar``: each is left out if it is not there.
+        ``geometry``, ``entropy``, ``energy``, ``ablation``, ``window``, ``haar``: each is left out if it is not there.
     """
 
     title: str

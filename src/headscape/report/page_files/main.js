@@ -2,13 +2,13 @@
 function setUpSections() {
   const has = (name) => (Array.isArray(data[name]) ? data[name].length > 0 : Boolean(data[name]));
   for (const section of document.querySelectorAll("[data-needs]")) section.hidden = !has(section.dataset.needs);
-  const titles = { findings: "Findings", map: "Map", tree: "Tree", affinity: "Affinity", entropy: "Entropy", energy: "Energy", heads: "Heads", about: "About" };
+  const titles = { findings: "Findings", map: "Map", tree: "Tree", affinity: "Affinity", entropy: "Entropy", energy: "Energy", ablation: "Ablation", heads: "Heads", about: "About" };
   for (const [id, title] of Object.entries(titles)) {
     if (!byId(id).hidden) byId("nav").append(element("a", title, { href: `#${id}` }));
   }
   const set = (name, ...parts) => { if (has(name)) for (const part of parts) part(); };
   set("geometry", setUpMap); set("measures", setUpMeasures); set("geometry", setUpTree, setUpAffinity);
-  set("entropy", setUpEntropy); set("energy", setUpEnergy, setUpInvariants, setUpSpread);
+  set("entropy", setUpEntropy); set("energy", setUpEnergy, setUpInvariants, setUpSpread); set("ablation", setUpAblation);
   setUpPanelNumbers(); set("window", setUpPictures); set("haar", setUpHaar); set("geometry", setUpNearest);
   setUpTable();
 }

@@ -17,7 +17,7 @@ function setUpAblation() {
         text: counts.map((n, i) => `${plain(curve.method)}<br>${n} of ${heads} heads off: ${show(curve.increase[i], 3)} [${show(curve.low[i], 3)}, ${show(curve.high[i], 3)}]`),
         marker: { size: 5 }, line: { color: curve.color, width: 2, dash: curve.repaired ? "dash" : "solid" } });
     }
-    plot("ablation-chart", traces, { showlegend: true, legend: { font: { size: 11 }, orientation: "h", y: -0.18 }, xaxis: { title: { text: `heads off, of ${heads}` } },
+    plot("ablation-chart", traces, { showlegend: true, legend: { font: { size: 11 }, orientation: "h", y: -0.18, traceorder: "normal" }, xaxis: { title: { text: `heads off, of ${heads}` } },
       yaxis: { title: { text: "rise of the loss" }, tickvals: ticks.map(squeeze), ticktext: ticks.map(String), zeroline: true } });
   }
   const body = byId("ablation-table").tBodies[0];

@@ -20,7 +20,7 @@ from headscape.pruning.evidence import Evidence
 from headscape.pruning.gates import switched_off
 from headscape.pruning.objective import Batch
 from headscape.pruning.projections import OutputProjection, put_back, write
-from headscape.pruning.signals import hooked, real_tokens, run
+from headscape.pruning.signals import hooked, real_tokens, run, token_products
 from headscape.recorder.recording import without_extras
 from headscape.recorder.sites import Heads, require_known_heads
 
@@ -114,13 +114,10 @@ class _Fit:
         self.kept = projection.columns([head for head in range(projection.n_heads) if head not in gone])
         self.targets: list[torch.Tensor] = []
         self.seen = 0
-        n = len(self.kept)
-        self.gram = torch.zeros(n, n, dtype=torch.float64)
-        self.cross = torch.zeros(n, projection.matrix.shape[0], dtype=torch.float64)
-        self.sums = (
-            torch.zeros(n, dtype=torch.float64),
-            torch.zeros(self.cross.shape[1], dtype=torch.float64),
-        )
+        n, where = len(self.kept), {"dtype": torch.float64, "device": projection.matrix.device}
+        self.gram = torch.zeros(n, n, **where)
+        self.cross = torch.zeros(n, projection.matrix.shape[0], **where)
+        self.sums = (torch.zeros(n, **where), torch.zeros(self.cross.shape[1], **where))
         self.tokens = 0
 
     def keep_target(self, activations: torch.Tensor) -> None:
@@ -131,12 +128,11 @@ class _Fit:
         """Add the next batch of the pruned model."""
         kept = activations[:, self.kept]
         missing = self.targets[self.seen] - kept @ self.projection.matrix.detach()[:, self.kept].T
-        a, r = kept.double(), missing.double()
-        self.gram += a.T @ a
-        self.cross += a.T @ r
-        self.sums[0].add_(a.sum(dim=0))
-        self.sums[1].add_(r.sum(dim=0))
-        self.tokens, self.seen = self.tokens + len(a), self.seen + 1
+        self.gram += token_products(kept, kept)
+        self.cross += token_products(kept, missing)
+        self.sums[0].add_(kept.sum(dim=0, dtype=torch.float64))
+        self.sums[1].add_(missing.sum(dim=0, dtype=torch.float64))
+        self.tokens, self.seen = self.tokens + len(kept), self.seen + 1
 
     def add_and_solve(self, activations: torch.Tensor) -> None:
         """Add the last batch, and write the fitted weights into the projection before it runs."""

@@ -13,6 +13,8 @@ from headscape.pruning.objective import Batch
 from headscape.pruning.projections import OutputProjection
 from headscape.recorder.recording import evaluating, forward
 
+_TOKENS = 1024
+
 
 @dataclass
 class LayerSignals:
@@ -52,6 +54,16 @@ def real_tokens(x: torch.Tensor, batch: Batch) -> torch.Tensor:
     if mask is None or mask.dim() != 2 or x.dim() != 3 or mask.shape != x.shape[:2]:
         return x.detach().flatten(0, -2)
     return x.detach()[mask.bool()]
+
+
+def token_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return A^T B over tokens in float64: partial sums over 1,024 tokens in the precision of the model."""
+    wide = torch.promote_types(a.dtype, torch.float32)
+    pairs = zip(a.to(wide).split(_TOKENS), b.to(wide).split(_TOKENS), strict=True)
+    total = torch.zeros(a.shape[1], b.shape[1], dtype=torch.float64, device=a.device)
+    for some_a, some_b in pairs:
+        total += some_a.T @ some_b
+    return total
 
 
 @contextmanager

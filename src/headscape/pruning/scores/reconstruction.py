@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from headscape.pruning.evidence import Evidence
 from headscape.pruning.greedy import greedy_removal, single_heads
 from headscape.pruning.projections import OutputProjection
-from headscape.pruning.signals import LayerSignals, layer_signals
+from headscape.pruning.signals import LayerSignals, layer_signals, token_products
 
 RIDGE = 1e-3
 """lambda, as a share of the mean square of the activations."""
@@ -62,7 +62,7 @@ class ReconstructionPrices:
         weights = projection.matrix.detach().float()
         self.weighed = torch.cat(signals.gradients).float() @ weights
         self.projection = projection
-        gram = self.activations.double().T @ self.activations.double()
+        gram = token_products(self.activations, self.activations)
         self.gram = gram + ridge * float(gram.diagonal().mean()) * torch.eye(len(gram)).to(gram)
 
     def price(self, gone: Sequence[int]) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -114,7 +115,8 @@ class _Fit:
         self.kept = projection.columns([head for head in range(projection.n_heads) if head not in gone])
         self.targets: list[torch.Tensor] = []
         self.seen = 0
-        n, where = len(self.kept), {"dtype": torch.float64, "device": projection.matrix.device}
+        n = len(self.kept)
+        where: Any = {"dtype": torch.float64, "device": projection.matrix.device}
         self.gram = torch.zeros(n, n, **where)
         self.cross = torch.zeros(n, projection.matrix.shape[0], **where)
         self.sums = (torch.zeros(n, **where), torch.zeros(self.cross.shape[1], **where))

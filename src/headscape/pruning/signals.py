@@ -59,10 +59,10 @@ def real_tokens(x: torch.Tensor, batch: Batch) -> torch.Tensor:
 def token_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return A^T B over tokens in float64: partial sums over 1,024 tokens in the precision of the model."""
     wide = torch.promote_types(a.dtype, torch.float32)
-    pairs = zip(a.to(wide).split(_TOKENS), b.to(wide).split(_TOKENS), strict=True)
     total = torch.zeros(a.shape[1], b.shape[1], dtype=torch.float64, device=a.device)
-    for some_a, some_b in pairs:
-        total += some_a.T @ some_b
+    for start in range(0, len(a), _TOKENS):
+        some = slice(start, start + _TOKENS)
+        total += a[some].to(wide).T @ b[some].to(wide)
     return total
 
 

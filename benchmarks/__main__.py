@@ -1,6 +1,13 @@
 """Run with ``python -m benchmarks [PART ...] [--save]``."""
 
-from benchmarks import bench_capture, bench_energy, bench_geometry, bench_haar, bench_paraproduct
+from benchmarks import (
+    bench_capture,
+    bench_energy,
+    bench_geometry,
+    bench_haar,
+    bench_paraproduct,
+    bench_report,
+)
 from benchmarks.harness import run
 
 run(
@@ -10,5 +17,6 @@ run(
         "energy": bench_energy.rows,
         "haar": bench_haar.rows,
         "paraproduct": bench_paraproduct.rows,
+        "report": bench_report.rows,
     }
 )

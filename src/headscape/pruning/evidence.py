@@ -97,21 +97,19 @@ class Evidence:
     @cached_property
     def capture(self) -> Capture:
         """Queries and keys of the windows."""
-        if self._capture is None:
+        found = self._capture
+        if found is None:
             plain = [
                 WindowInput({n: x for n, x in w.arguments.items() if n != LABELS}, w.labels)
                 for w in self.windows
             ]
-            found = capture_windows(self.loaded, plain, progress=self.progress)
-        else:
-            found = self._capture
-        chosen = found.select(self.sites[0].stack) if self._capture is None else found
-        if chosen.heads != self.heads:
+            found = capture_windows(self.loaded, plain, progress=self.progress).select(self.sites[0].stack)
+        if found.heads != self.heads:
             raise InputError(
                 f"the capture must have the {len(self.heads)} heads of the model's stack "
-                f"{self.sites[0].stack!r}, but has {len(chosen.heads)}, or others. Capture all heads of that stack."
+                f"{self.sites[0].stack!r}, but has {len(found.heads)}, or others. Capture all heads of that stack."
             )
-        return chosen
+        return found
 
     @cached_property
     def organizations(self) -> tuple[Organization, ...]:

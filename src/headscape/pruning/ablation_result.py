@@ -64,7 +64,7 @@ class Verdict:
     def __str__(self) -> str:
         return (
             f"{self.method}: {self.word} (area under the curve {self.difference.estimate:+.3g} "
-            f"[{self.difference.low:+.3g}, {self.difference.high:+.3g}] against random; it beats {self.beaten} of "
+            f"[{self.difference.low:+.3g}, {self.difference.high:+.3g}] against that; it beats {self.beaten} of "
             f"{self.draws} random orders)"
         )
 

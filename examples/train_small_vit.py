@@ -35,7 +35,7 @@ def make_model(classes: list[str]) -> ViTForImageClassification:
         num_attention_heads=6,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        # The usual 0.02 is for models eight times as wide: here the first epochs would go by without learning.
+        # The usual 0.02 is for models eight times as wide: here learning would start more slowly.
         initializer_range=0.1,
         id2label=dict(enumerate(classes)),
         label2id={name: number for number, name in enumerate(classes)},

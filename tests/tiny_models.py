@@ -178,6 +178,11 @@ def tiny_causal_model(family: str, **changes: object) -> torch.nn.Module:
     return _tiny(family, names.get(family, f"{family}ForCausalLM"), torch.float32, changes)
 
 
+def tiny_classifier(family: str, **changes: object) -> torch.nn.Module:
+    """Return the tiny classifier of images of a family."""
+    return _tiny(family, f"{family}ForImageClassification", torch.float32, changes)
+
+
 def _tiny(family: str, kind: str, dtype: torch.dtype, changes: dict[str, object]) -> torch.nn.Module:
     import transformers
 

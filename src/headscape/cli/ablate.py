@@ -128,6 +128,15 @@ def tell_study(console: Console, study: Any, summary: dict[str, Any]) -> None:
         ("method", *map(str, study.counts)),
         rows,
     )
+    if study.intact_accuracy is not None:
+        console.table(
+            f"Share of right answers (intact {study.intact_accuracy.mean():.3f}) by heads off",
+            ("method", *map(str, study.counts)),
+            [
+                (name, *(f"{share:.3f}" for share in curve.accuracy.mean(axis=(0, 2))))
+                for name, curve in study.curves.items()
+            ],
+        )
     for warning in study.warnings:
         console.say(f"Warning: {warning}")
     for sentence in study.findings:

@@ -64,7 +64,7 @@ class Verdict:
     def __str__(self) -> str:
         return (
             f"{self.method}: {self.word} (area under the curve {self.difference.estimate:+.3g} "
-            f"[{self.difference.low:+.3g}, {self.difference.high:+.3g}] against random; it beats {self.beaten} of "
+            f"[{self.difference.low:+.3g}, {self.difference.high:+.3g}] against that; it beats {self.beaten} of "
             f"{self.draws} random orders)"
         )
 
@@ -123,7 +123,14 @@ class AblationStudy:
             means = values.mean(axis=1)
             low, high = np.quantile(means, BAND)
             return Interval(float(means.mean()), float(low), float(high), BAND[1] - BAND[0])
-        return bootstrap(values[0])
+        if (method, count) not in self._bootstrapped:
+            self._bootstrapped[method, count] = bootstrap(values[0])
+        return self._bootstrapped[method, count]
+
+    @cached_property
+    def _bootstrapped(self) -> dict[tuple[str, int], Interval]:
+        """Intervals that were asked for: tables, figures and sentences all want the same ones."""
+        return {}
 
     def to_frame(self) -> "pd.DataFrame":
         """Return one row per method and count: the increase of the loss with its bounds, and the metric.

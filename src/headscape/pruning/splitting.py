@@ -85,7 +85,7 @@ def _halves(
         )
     cut = len(found) // 2 if wanted is None or calibrating is None else len(found) * calibrating // wanted
     cut = min(max(cut, 1), len(found) - 1)
-    return _checked(found[:cut], found[cut:])
+    return _checked(found[:cut][:calibrating], found[cut:][:windows])
 
 
 def _whole_text(inputs: Any) -> str | None:

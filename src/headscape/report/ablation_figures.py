@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscape.pruning.ablation_result import REPAIRED, AblationStudy, is_random
+from headscape.pruning.ablation_result import BAND, REPAIRED, AblationStudy, is_random
 from headscape.report.style import QUIET, new_figure, note
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
 
-COLORS = ("#c2410c", "#1d4ed8", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be185d", "#4d7c0f", "#475569")
+COLORS = ("#c2410c", "#1d4ed8", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be185d", "#111827", "#8b5e3c")
+CROWD = 5
+"""With more curves than these, intervals are drawn fainter: they lie over each other."""
 
 
 def ablation_figures(study: AblationStudy) -> dict[str, Figure]:
@@ -27,36 +32,20 @@ def ablation_figure(study: AblationStudy) -> Figure:
     """Draw the increase of the loss over the number of heads off, with intervals, random orders as a band."""
     figure = new_figure(7.6, 4.8)
     axes = figure.add_subplot()
+    faint = 0.12 if len(study.methods) <= CROWD else 0.05
     for method, color in method_colors(study.methods).items():
         found = [study.interval(method, count) for count in study.counts]
         low, high = [i.low for i in found], [i.high for i in found]
-        line = "--" if method.endswith(REPAIRED) else "-"
-        axes.fill_between(
-            study.counts, low, high, color=color, alpha=0.25 if is_random(method) else 0.12, lw=0
-        )
-        marker = "" if is_random(method) else "o"
-        axes.plot(
-            study.counts,
-            [i.estimate for i in found],
-            line,
-            marker=marker,
-            ms=3,
-            color=color,
-            lw=1.4,
-            label=method,
-        )
+        alpha = _shade(method) if is_random(method) else faint
+        axes.fill_between(study.counts, low, high, color=color, alpha=alpha, lw=0)
+        _curve(axes, study.counts, [i.estimate for i in found], method, color)
     # The best rankings cost hundredths where the worst cost units: a linear scale would hide them.
-    axes.set_yscale("symlog", linthresh=0.01)
-    axes.set_xlabel(f"heads switched off, of {study.n_heads}", fontsize=8)
-    axes.set_ylabel(f"increase of the loss ({study.loss})", fontsize=8)
-    axes.tick_params(labelsize=7)
+    axes.set_yscale("symlog", linthresh=0.01, linscale=0.4)
     axes.axhline(0, color=QUIET, lw=0.5)
-    axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    axes.set_title("What it costs to switch heads off", loc="left", fontsize=10, pad=16)
-    draws = max((len(c.losses) for c in study.curves.values()), default=1)
-    band = f"; random: middle 90 % of {draws} orders" if draws > 1 else ""
+    _frame(axes, study, "What it costs to switch heads off", f"increase of the loss ({study.loss})")
     note(
-        axes, f"{len(study.intact)} windows held out, 95 % intervals{band}; intact {study.intact.mean():.3g}"
+        axes,
+        f"{len(study.intact)} windows held out, 95 % intervals{_band(study)}; intact {study.intact.mean():.3g}",
     )
     return figure
 
@@ -66,23 +55,19 @@ def accuracy_figure(study: AblationStudy) -> Figure:
     assert study.intact_accuracy is not None
     figure = new_figure(7.6, 4.4)
     axes = figure.add_subplot()
-    intact = float(study.intact_accuracy.mean())
+    intact, counts = float(study.intact_accuracy.mean()), (0, *study.counts)
     for method, color in method_colors(study.methods).items():
         accuracy = study.curves[method].accuracy
         assert accuracy is not None
-        means = accuracy.mean(axis=2)
+        means = np.pad(accuracy.mean(axis=2), ((0, 0), (1, 0)), constant_values=intact)
         if len(means) > 1:
-            axes.fill_between(
-                study.counts, *np.quantile(means, [0.05, 0.95], axis=0), color=color, alpha=0.25, lw=0
-            )
-        line = "--" if method.endswith(REPAIRED) else "-"
-        axes.plot([0, *study.counts], [intact, *means.mean(axis=0)], line, color=color, lw=1.4, label=method)
-    axes.set_xlabel(f"heads switched off, of {study.n_heads}", fontsize=8)
-    axes.set_ylabel("share of right answers", fontsize=8)
-    axes.tick_params(labelsize=7)
-    axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    axes.set_title("Accuracy with heads switched off", loc="left", fontsize=10, pad=16)
-    note(axes, f"{len(study.intact)} windows held out; intact {intact:.1%}")
+            low, high = np.quantile(means, BAND, axis=0)
+            axes.fill_between(counts, low, high, color=color, alpha=_shade(method), lw=0)
+        _curve(axes, counts, means.mean(axis=0), method, color)
+    axes.axhline(intact, color=QUIET, lw=0.5)
+    axes.yaxis.set_major_formatter("{x:.0%}")
+    _frame(axes, study, "Accuracy with heads switched off", "share of right answers")
+    note(axes, f"{len(study.intact)} windows held out{_band(study)}; intact {intact:.1%}")
     return figure
 
 
@@ -95,3 +80,29 @@ def method_colors(methods: tuple[str, ...]) -> dict[str, str]:
         else COLORS[bases.index(method.removesuffix(REPAIRED)) % len(COLORS)]
         for method in methods
     }
+
+
+def _curve(axes: Axes, counts: Sequence[int], values: ArrayLike, method: str, color: str) -> None:
+    line, marker = "--" if method.endswith(REPAIRED) else "-", "" if is_random(method) else "o"
+    axes.plot(counts, values, line, marker=marker, ms=3, color=color, lw=1.4, label=method)
+
+
+def _frame(axes: Axes, study: AblationStudy, title: str, what: str) -> None:
+    axes.set_xlabel(f"heads switched off, of {study.n_heads}", fontsize=8)
+    axes.set_ylabel(what, fontsize=8)
+    axes.tick_params(labelsize=7)
+    axes.locator_params(axis="x", integer=True)
+    axes.legend(fontsize=7, frameon=False, handlelength=3.2, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.set_title(title, loc="left", fontsize=10, pad=16)
+
+
+def _band(study: AblationStudy) -> str:
+    draws = max((len(curve.losses) for curve in study.curves.values()), default=1)
+    return (
+        f"; random: middle {BAND[1] - BAND[0]:.0%} of {draws} orders".replace("%", " %") if draws > 1 else ""
+    )
+
+
+def _shade(method: str) -> float:
+    """Return how dark a band of random orders is: lighter after repair, to tell the two apart."""
+    return 0.12 if method.endswith(REPAIRED) else 0.25

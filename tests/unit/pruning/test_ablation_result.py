@@ -25,7 +25,12 @@ def curve(*rises, noise=0.0, seed=0, windows=WINDOWS, accuracy=None):
 
 
 def study_of(curves, **options):
-    given_values = {"counts": COUNTS, "intact": np.full(WINDOWS, 2.0), "n_heads": HEADS, "loss": "nats per token"}
+    given_values = {
+        "counts": COUNTS,
+        "intact": np.full(WINDOWS, 2.0),
+        "n_heads": HEADS,
+        "loss": "nats per token",
+    }
     return AblationStudy(curves, **{**given_values, **options})
 
 
@@ -145,7 +150,9 @@ def test_heads_to_spare():
 
 
 def test_the_first_finding_names_the_best_at_a_tenth_of_the_heads(study):
-    assert study.findings[0].startswith("With 2 of 20 heads off (10%) the loss of 2 (nats per token) rises by")
+    assert study.findings[0].startswith(
+        "With 2 of 20 heads off (10%) the loss of 2 (nats per token) rises by"
+    )
     assert "with good, the best over all counts; like " in study.findings[0]
     assert len(study.findings) == 5
 
@@ -224,7 +231,7 @@ def test_the_last_study_of_a_folder_is_loaded(tmp_path, study):
 
 
 def test_folders_without_a_study(tmp_path, study):
-    with pytest.raises(HeadscapeError, match="does not exist|no .*store|is no"):
+    with pytest.raises(HeadscapeError, match="is not a headscape folder"):
         AblationStudy.load(tmp_path / "none")
     study.save(tmp_path)
     (tmp_path / "summary.json").unlink()

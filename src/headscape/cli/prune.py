@@ -10,7 +10,7 @@ from headscape.cli.console import Console
 from headscape.cli.inputs import methods_of, windows_inputs
 from headscape.cli.ranges import parse_heads
 from headscape.cli.stage_progress import stage_progress
-from headscape.errors import InputError, StorageError
+from headscape.errors import InputError
 
 
 def prune(
@@ -82,6 +82,10 @@ def prune(
     chosen = None if heads is None else parse_heads(heads, "--heads")
     share = (0.1 if fraction is None else fraction) if chosen is None else None
     inputs, calibration = windows_inputs(text, images, calibrate, evaluate)
+    if "," in method:
+        raise InputError(
+            f"--method must be one method, but is {method!r}. headscape ablate compares several."
+        )
     [score] = methods_of(method, table).values()
     # Loading torch takes seconds: only after the options are known to be good.
     from headscape.pruning.trial import pruning_trial
@@ -113,12 +117,14 @@ def prune(
 
 
 def _require_target(out: Path | None) -> None:
+    """Raise, before a model is loaded, unless there is a folder that can be written."""
     if out is None:
         raise InputError(
             "give a folder for the pruned model with -o, or --dry-run to see what it would cost."
         )
-    if out.exists() and not out.is_dir():
-        raise StorageError(f"{out} is a file: give an empty or a new folder.")
+    from headscape.pruning.reload import require_free
+
+    require_free(out)
 
 
 def _made(

@@ -1,6 +1,7 @@
 """The ablation study: switch heads off in the order of several rankings, and measure what each costs."""
 
 import logging
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -194,9 +195,12 @@ class _Study:
         rows = []
         steps = len(orders) * len(self.counts)
         for draw, order in enumerate(orders):
-            name = part_name(base if isinstance(method, str) else f"{base}-{content_hash(order)[:8]}")
+            # A name of the user's own may stand for something else next time; the method or the order does not.
+            name = part_name(method if isinstance(method, str) else f"{base}-{content_hash(order)[:8]}")
             for place, count in enumerate(self.counts):
-                progress(f"{count} heads off", 0.3 + 0.7 * (draw * len(self.counts) + place) / steps, 1)
+                here = _held(progress, 0.3 + 0.7 * (draw * len(self.counts) + place) / steps)
+                here(f"{count} heads off", 0, 1)
+                self.calibrated.progress = here
                 part = f"loss-{name}{REPAIRED if repaired else ''}-{draw}-{count}"
                 if not self.parts.has(part):
                     off = [(int(layer), int(head)) for layer, head in order[:count]]
@@ -218,13 +222,13 @@ class _Study:
         if draw is not None:
             rng = np.random.default_rng([self.calibrated.seed, draw])
             return np.asarray(self.judge.heads)[rng.permutation(len(self.judge.heads))]
-        part = f"ranking-{part_name(base)}-{max(self.counts)}"
-        if isinstance(method, str) and self.parts.has(part):
+        # A score of the user's own may be another one next time: it is not kept.
+        part = f"ranking-{part_name(method)}-{max(self.counts)}" if isinstance(method, str) else None
+        if part is not None and self.parts.has(part):
             return self.parts.read(part)["order"]
         ranking = ranking_of(self.calibrated, method, base)
         found = {"order": np.asarray(ranking.order, dtype=np.int64), "scores": ranking.scores}
-        # A score of the user's own may be another one next time: it is not kept.
-        if isinstance(method, str):
+        if part is not None:
             self.parts.write(part, found)
         return found["order"]
 
@@ -258,6 +262,8 @@ def curve_labels(methods: Sequence[str] | Mapping[str, Method], repair: bool) ->
         if isinstance(plain, str) and plain == RANDOM + REVERSED:
             raise InputError("random:reversed is random: leave one of them out.")
         base = name.removesuffix(REPAIRED)
+        if base == RANDOM and not (isinstance(plain, str) and plain == RANDOM):
+            raise InputError("'random' names random orders: give a score of your own another name.")
         fixed = repair or name != base or plain is not method
         labels[base + (REPAIRED if fixed else "")] = plain
     return labels
@@ -280,9 +286,14 @@ def _number(count: int | str, n_heads: int) -> int:
     try:
         if isinstance(count, str) and count.endswith("%"):
             return round(float(count[:-1]) / 100 * n_heads)
-        return int(count)
-    except ValueError:
+        return int(count) if isinstance(count, str) else operator.index(count)
+    except (ValueError, OverflowError, TypeError):
         raise InputError(f"counts must be numbers or shares such as '10%', but one is {count!r}.") from None
+
+
+def _held(progress: Progress, share: float) -> Progress:
+    """Return a progress that stays where a curve is, whatever is told of a step inside."""
+    return lambda what, done, total: progress(what, share, 1)
 
 
 def _share(progress: Progress, label: str, number: int, total: int) -> Progress:

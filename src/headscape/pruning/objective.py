@@ -147,6 +147,8 @@ def objective_for(
         own = _checked(loss)
         return Objective("the given loss", batches, own, own)
     if batches[0].targets is not None:
+        if "CausalLM" in kind or "LMHead" in kind:  # these models shift their labels themselves
+            batches = tuple(replace(batch, targets=_shifted(_there(batch.targets))) for batch in batches)
         return Objective("cross-entropy of the labels", batches, _labeled, _labeled, labeled=True)
     if "MaskedLM" in kind:
         hidden = tuple(_hidden(batch, loaded.tokenizer, seed + i) for i, batch in enumerate(batches))
@@ -189,17 +191,25 @@ def _next_tokens(arguments: Mapping[str, torch.Tensor]) -> torch.Tensor:
             "input_ids, or labels, or a loss of your own (loss=...)."
         )
     ids = arguments[f"{side}input_ids"].clone()
-    if (mask := arguments.get(f"{side}attention_mask")) is not None:
+    mask = arguments.get(f"{side}attention_mask")
+    if mask is not None:
         ids[mask == 0] = _IGNORED
-    targets = torch.full_like(ids, _IGNORED)
-    targets[:, :-1] = ids[:, 1:]
+    targets = _shifted(ids)
+    if mask is not None:  # nor is the first token asked for where padding on the left stands before it
+        targets[mask == 0] = _IGNORED
     if not (targets != _IGNORED).any(dim=1).all():
         raise InputError("every window needs at least 2 tokens to be judged by, but one has fewer.")
     return targets
 
 
+def _shifted(ids: torch.Tensor) -> torch.Tensor:
+    targets = torch.full_like(ids, _IGNORED)
+    targets[:, :-1] = ids[:, 1:]
+    return targets
+
+
 def _hidden(batch: Batch, tokenizer: Any, seed: int) -> Batch:
-    """Hide 15 % of the tokens, at least one in a row, behind the tokenizer's mask."""
+    """Hide 15 % of the tokens that are neither special nor padding, at least one in a row."""
     mask_token = getattr(tokenizer, "mask_token_id", None)
     if mask_token is None:
         raise InputError(
@@ -210,11 +220,14 @@ def _hidden(batch: Batch, tokenizer: Any, seed: int) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     draws = torch.rand(ids.shape, generator=generator).to(ids.device)
     special = torch.tensor(sorted(set(tokenizer.all_special_ids)), device=ids.device)
-    draws[torch.isin(ids, special)] = 2.0
+    draws[torch.isin(ids, special)] = torch.nan
     if "attention_mask" in batch.arguments:
-        draws[batch.arguments["attention_mask"] == 0] = 2.0
-    cut = torch.quantile(draws, _HIDDEN_SHARE, dim=1, keepdim=True)
-    chosen = (draws <= cut) & (draws < 2.0)
+        draws[batch.arguments["attention_mask"] == 0] = torch.nan
+    chosen = draws <= torch.nanquantile(draws, _HIDDEN_SHARE, dim=1, keepdim=True)
+    if not chosen.any(dim=1).all():
+        raise InputError(
+            "every window needs a token that can be hidden, but one is nothing but special tokens."
+        )
     targets = torch.where(chosen, ids, _IGNORED)
     return Batch({**batch.arguments, "input_ids": torch.where(chosen, mask_token, ids)}, targets)
 
@@ -238,6 +251,11 @@ def _labeled(output: Any, batch: Batch) -> torch.Tensor:
         )
     if int(targets.max()) >= logits.shape[-1]:
         raise InputError(f"labels must be below {logits.shape[-1]}, but go up to {int(targets.max())}.")
+    if bool(((targets < 0) & (targets != _IGNORED)).any()):
+        raise InputError(
+            f"labels must be from 0, or {_IGNORED} where nothing is asked, but one is "
+            f"{int(targets[(targets < 0) & (targets != _IGNORED)][0])}."
+        )
     each = torch.nn.functional.cross_entropy(
         logits.float().flatten(0, -2), targets.flatten(), ignore_index=_IGNORED, reduction="none"
     ).reshape(len(logits), -1)

@@ -49,7 +49,7 @@ def save_pruned(
     model, manifest = _model_and_manifest(pruned)
     noted(model, manifest)
     folder = Path(path)
-    _require_free(folder)
+    require_free(folder)
     partial = folder.with_name(f".partial-{uuid.uuid4().hex[:8]}-{folder.name}")
     with explain_write_errors(folder):
         try:
@@ -119,7 +119,7 @@ def _model_and_manifest(pruned: Any) -> tuple[Any, Manifest]:
     return pruned, manifest
 
 
-def _require_free(folder: Path) -> None:
+def require_free(folder: Path) -> None:
     """Raise unless a folder can be written without losing anything but an older pruned model."""
     if folder.is_dir() and any(folder.iterdir()) and not _holds_pruned_model(folder):
         found = ", ".join(sorted(entry.name for entry in folder.iterdir())[:3])

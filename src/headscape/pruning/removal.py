@@ -120,12 +120,14 @@ def probed_sites(model: Any) -> "tuple[AttentionSite, ...]":
     return attention_sites(model, arguments_for(model, window))
 
 
-def require_removable(model: Any, heads: "Heads | None" = None) -> None:
-    """Raise, before anything long is computed, if heads cannot be cut out of a model, or not these."""
+def require_removable(model: Any, heads: "Heads | None" = None) -> Pairs:
+    """Raise, before anything long is computed, if heads cannot be cut out of a model, or not these.
+
+    Returns those of the heads that would have to stay, because they share keys with heads that stay.
+    """
     sites = probed_sites(model)
     require_prunable(model, _original_layers(sites, None))
-    if heads is not None:
-        _plan(heads, sites)
+    return () if heads is None else _plan(heads, sites)[1]
 
 
 def require_prunable(model: Any, cuts: "Sequence[LayerHeads]") -> None:

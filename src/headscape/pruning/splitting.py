@@ -58,6 +58,9 @@ def split_windows(
     length
         Tokens per window.
     """
+    for count in (windows, calibration_count):
+        if count is not None and count < 1:
+            raise InputError(f"windows must be a whole number from 1 up, but is {count}.")
     if calibration is None:
         return _halves(loaded, inputs, windows, calibration_count, length)
     evaluating = _read(loaded, inputs, windows, length, "the evaluation inputs")
@@ -76,6 +79,8 @@ def _halves(
             _read(loaded, text[:cut], calibrating, length, "the first half of the text"),
             _read(loaded, text[cut:], windows, length, "the second half of the text"),
         )
+    if _is_one_run(inputs):
+        windows, calibrating = windows or DEFAULT_WINDOWS, calibrating or DEFAULT_WINDOWS
     wanted = None if windows is None or calibrating is None else windows + calibrating
     found = _read(loaded, inputs, wanted, length, "the inputs")
     if len(found) < 2:
@@ -94,6 +99,11 @@ def _whole_text(inputs: Any) -> str | None:
         path = Path(inputs)
         return None if path.suffix.lower() in IMAGE_ENDINGS or path.is_dir() else read_text(path)
     return inputs if isinstance(inputs, str) else None
+
+
+def _is_one_run(inputs: Any) -> bool:
+    """Tell whether inputs are one text or one row of token ids, to be cut into windows."""
+    return _whole_text(inputs) is not None or len(getattr(inputs, "shape", ())) == 1
 
 
 def _is_file(name: str) -> bool:
@@ -125,8 +135,7 @@ def _read(
     if inputs is None:
         raise InputError(f"{what} are missing: give text, token ids or images.")
     # Of one long run of text or token ids a few windows will do; of a list or batch all are meant.
-    one_run = _whole_text(inputs) is not None or len(getattr(inputs, "shape", ())) == 1
-    count = windows or (DEFAULT_WINDOWS if one_run else None)
+    count = DEFAULT_WINDOWS if windows is None and _is_one_run(inputs) else windows
     reader = InputReader(loaded.model, loaded.tokenizer, length, count, at_most=True)
     try:
         return reader.read(inputs)

@@ -53,6 +53,8 @@ class PruningTrial:
         Numbers of windows that calibrated and evaluated.
     warnings
         What to know before relying on the numbers.
+    kept_back
+        Heads that were asked for but stay, because they share keys with heads that stay.
     """
 
     model: Any
@@ -67,6 +69,7 @@ class PruningTrial:
     repair: "Repair | None"
     windows: tuple[int, int]
     warnings: tuple[str, ...] = ()
+    kept_back: tuple[tuple[int, int], ...] = ()
 
     @property
     def increases(self) -> dict[str, Interval]:
@@ -112,7 +115,7 @@ class PruningTrial:
 
         calibrating, evaluating = self.windows
         costs = "; ".join(f"{name}: {interval}" for name, interval in self.increases.items())
-        return prune(self.model, self.heads, repair=self.repair).described(
+        return prune(self.model, (*self.heads, *self.kept_back), repair=self.repair).described(
             method=self.method,
             calibration=f"{calibrating} windows",
             evaluation=f"{evaluating} windows held out; loss {self.intact.mean():.4g} ({self.loss}), rise {costs}",
@@ -183,6 +186,7 @@ def pruning_trial(
     """
     require_models_extra()
     from headscape.pruning.evidence import Evidence
+    from headscape.pruning.pruned import listed
     from headscape.pruning.removal import require_removable
     from headscape.pruning.repair import repair as fitted
     from headscape.pruning.splitting import split_windows
@@ -199,8 +203,15 @@ def pruning_trial(
     )
     calibrated = Evidence(loaded, split.calibration, loss=loss, seed=seed, progress=progress)
     judge = Evidence(loaded, split.evaluation, loss=loss, seed=seed)
-    require_removable(loaded.model, heads)
-    wanted = tuple(heads or ()) or _chosen(calibrated, method, float(fraction or 0))
+    held = require_removable(loaded.model, heads)
+    # What stays in the smaller model must not be switched off in the trial of it.
+    given = tuple((int(layer), int(head)) for layer, head in heads or ())
+    wanted = tuple(pair for pair in given if pair not in held) or _chosen(
+        calibrated, method, float(fraction or 0)
+    )
+    told = (
+        f"{len(held)} of the heads asked for stay ({listed(held)}), because they share keys with heads that stay.",
+    )
     progress("evaluating", 0, 1)
     intact, gated = judge.losses(), judge.losses(wanted)
     found = fitted(calibrated, wanted) if repair else None
@@ -220,7 +231,8 @@ def pruning_trial(
         loss=judge.objective.name,
         repair=found,
         windows=(len(split.calibration), len(split.evaluation)),
-        warnings=split.warnings,
+        warnings=(*split.warnings, *(told if held else ())),
+        kept_back=held,
     )
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import headscape as hs
-from headscape.analysis.intervals import bootstrap_means, bootstrap_pairs
+from headscape.analysis.intervals import bootstrap_crossed, bootstrap_means, bootstrap_pairs
 
 
 def test_interval_of_a_mean_has_the_width_that_theory_gives():
@@ -60,11 +60,46 @@ def test_pair_mean_is_over_pairs():
     assert bootstrap_pairs(values).estimate == pytest.approx(0.3)
 
 
+def test_a_table_of_one_row_or_column_is_a_plain_sample():
+    values = np.random.default_rng(0).standard_normal(15)
+    for table, seed in ((values[None], 1), (values[:, None], 0)):
+        found = bootstrap_crossed(table, seed=0)
+        mean, low, high = bootstrap_means(values[:, None], seed=seed)
+        np.testing.assert_allclose([found.estimate, found.low, found.high], [mean[0], low[0], high[0]])
+
+
+def test_the_width_for_a_table_is_that_of_rows_and_columns_together():
+    rng = np.random.default_rng(0)
+    rows, columns = rng.standard_normal((40, 1)), rng.standard_normal((1, 50))
+    found = bootstrap_crossed(rows + columns, n_resamples=4000)
+    error = np.sqrt(rows.var() / 40 + columns.var() / 50)
+    assert found.estimate == pytest.approx((rows + columns).mean())
+    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.1)
+    # Drawing windows alone would miss that other random orders would have come out otherwise.
+    widths = [(i := bootstrap_crossed(scale * rows + columns)).high - i.low for scale in (0.0, 0.5, 1.0, 3.0)]
+    assert widths == sorted(widths)
+    alone = hs.bootstrap(columns[0])
+    assert widths[0] == pytest.approx(alone.high - alone.low, rel=0.1)
+
+
+def test_coverage_of_tables():
+    rng = np.random.default_rng(2)
+    covered = []
+    for _ in range(200):
+        table = (
+            rng.standard_normal((12, 1)) + rng.standard_normal((1, 12)) + 0.3 * rng.standard_normal((12, 12))
+        )
+        covered.append(0.0 in bootstrap_crossed(table, n_resamples=300))
+    assert 0.88 < np.mean(covered) <= 0.98
+
+
 def test_one_unit_has_no_interval():
     assert np.isnan(hs.bootstrap([2.0]).low)
     assert hs.bootstrap([2.0]).estimate == 2.0
     assert np.isnan(bootstrap_means([[1.0, 2.0]])[1]).all()
     assert np.isnan(bootstrap_pairs([[1.0]]).estimate)
+    assert np.isnan(bootstrap_crossed([[1.0]]).low)
+    assert bootstrap_crossed([[1.0]]).estimate == 1.0
 
 
 def test_bad_input_is_refused():
@@ -74,3 +109,5 @@ def test_bad_input_is_refused():
         hs.bootstrap([1.0, 2.0], level=95)
     with pytest.raises(hs.HeadscapeError, match="square"):
         bootstrap_pairs(np.ones((2, 3)))
+    with pytest.raises(hs.HeadscapeError, match=r"\(row unit, column unit\) array, but its shape is \(3,\)"):
+        bootstrap_crossed([1.0, 2.0, 3.0])

@@ -6,6 +6,7 @@ from benchmarks import (
     bench_geometry,
     bench_haar,
     bench_paraproduct,
+    bench_pruning,
     bench_report,
 )
 from benchmarks.harness import run
@@ -17,6 +18,7 @@ run(
         "energy": bench_energy.rows,
         "haar": bench_haar.rows,
         "paraproduct": bench_paraproduct.rows,
+        "pruning": bench_pruning.rows,
         "report": bench_report.rows,
     }
 )

@@ -253,6 +253,8 @@ def curve_labels(methods: Sequence[str] | Mapping[str, Method], repair: bool) ->
         if isinstance(methods, Mapping)
         else {method_name(method): method for method in methods}
     )
+    if not isinstance(methods, Mapping):
+        _require_own_names(methods)
     if not given:
         raise InputError(f"at least one method is wanted: {', '.join(METHODS)}.")
     labels: dict[str, Method] = {}
@@ -267,6 +269,14 @@ def curve_labels(methods: Sequence[str] | Mapping[str, Method], repair: bool) ->
         fixed = repair or name != base or plain is not method
         labels[base + (REPAIRED if fixed else "")] = plain
     return labels
+
+
+def _require_own_names(methods: Sequence[Any]) -> None:
+    """Raise if one of two scores would get lost behind the other's name."""
+    names = [method_name(method) for method in methods]
+    for name, method in zip(names, methods, strict=True):
+        if not isinstance(method, str) and names.count(name) > 1:
+            raise InputError(f"two methods are called {name!r}: give a dict with a name for each.")
 
 
 def _counts(counts: Iterable[int | str] | None, n_heads: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headscape.errors import InputError
 from headscape.recorder.images import IMAGE_ENDINGS
-from headscape.recorder.inputs import InputReader, WindowInput
+from headscape.recorder.inputs import InputReader, WindowInput, is_run_of_ids
 from headscape.recorder.models import LoadedModel
 from headscape.recorder.text import read_text
 
@@ -103,7 +103,7 @@ def _whole_text(inputs: Any) -> str | None:
 
 def _is_one_run(inputs: Any) -> bool:
     """Tell whether inputs are one text or one row of token ids, to be cut into windows."""
-    return _whole_text(inputs) is not None or len(getattr(inputs, "shape", ())) == 1
+    return _whole_text(inputs) is not None or is_run_of_ids(inputs)
 
 
 def _is_file(name: str) -> bool:

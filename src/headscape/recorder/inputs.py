@@ -97,6 +97,8 @@ class InputReader:
         )
 
     def _collection(self, inputs: Iterable[Any]) -> Iterator[WindowInput]:
+        if is_run_of_ids(inputs):  # the number of windows is no number of tokens
+            return self._array(np.asarray(inputs))
         sized = isinstance(inputs, Sequence) or hasattr(inputs, "__len__")
         limit = self.windows if self.windows is not None or sized else DEFAULT_WINDOWS
         # Joined texts may be short, so that the number of windows says nothing about how many are needed.
@@ -267,6 +269,19 @@ class InputReader:
         for pixels in image_windows(images, self.model, self.tokenizer):
             arguments = {"pixel_values": pixels}
             yield WindowInput(arguments, self._labels(arguments))
+
+
+def is_run_of_ids(inputs: Any) -> bool:
+    """Tell whether inputs are one row of token ids, to be cut into windows.
+
+    Examples
+    --------
+    >>> is_run_of_ids([5, 6, 7]), is_run_of_ids(np.arange(3)), is_run_of_ids([[5, 6, 7]])
+    (True, True, False)
+    """
+    if isinstance(inputs, (torch.Tensor, np.ndarray)):
+        return inputs.ndim == 1
+    return isinstance(inputs, Sequence) and len(inputs) > 0 and isinstance(inputs[0], (int, np.integer))
 
 
 def _batched(item: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -126,6 +126,7 @@ def test_bad_counts(llama, counts, message):
         ("haar", {}, "methods must be a list of names or a dict, but is the text 'haar'"),
         (["random:reversed"], {}, "random:reversed is random"),
         ({"random": SCORES}, {}, "'random' names random orders"),
+        ([SCORES, -SCORES], {}, "two methods are called 'own score': give a dict with a name for each"),
         (["random"], {"draws": 1}, "draws must be at least 2 for a band of random orders, but is 1"),
         (["random+repair"], {"draws": 1}, "draws must be at least 2"),
     ],

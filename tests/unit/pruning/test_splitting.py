@@ -85,11 +85,12 @@ def test_numbers_of_windows_hold_for_rows_too(loaded, options, calibrating, eval
     assert ids_of(found.evaluation) == [rows[i] for i in evaluating]
 
 
-def test_one_run_of_token_ids_is_cut_like_a_text(loaded):
-    run = token_ids(1, length=400)[0].numpy()
-    found = split(loaded, run, windows=3)
+@pytest.mark.parametrize("kind", [list, np.asarray, torch.as_tensor])
+def test_one_run_of_token_ids_is_cut_like_a_text(loaded, kind):
+    run = token_ids(1, length=400)[0].tolist()
+    found = split(loaded, kind(run), windows=3)
     assert (len(found.calibration), len(found.evaluation)) == (16, 3)
-    assert ids_of(found.evaluation)[0] == run[80:85].tolist()
+    assert ids_of(found.evaluation)[0] == run[80:85]
 
 
 def test_calibration_of_its_own_is_left_alone(loaded):

@@ -55,6 +55,12 @@ def test_a_text_is_cut_into_consecutive_windows(llama):
     assert len(read(llama, "a" * 1000)) == 6
 
 
+@pytest.mark.parametrize("kind", [list, tuple, np.asarray, torch.as_tensor])
+def test_a_run_of_token_ids_is_cut_into_as_many_windows_as_asked_for(llama, kind):
+    run = list(range(4, 30))
+    assert ids_of(read(llama, kind(run), windows=3)) == [run[:5], run[5:10], run[10:15]]
+
+
 def test_special_tokens_go_around_every_window(llama):
     windows = read(llama, "abcdefg", tokenizer=Letters(special=True))
     assert [ids[0] for ids in ids_of(windows)] == [1, 1]

@@ -57,7 +57,7 @@ def prune(
     ] = False,
     manifest: Annotated[
         Path | None,
-        typer.Option(help="Also write the manifest there, for others to apply to the original weights."),
+        typer.Option(help="Folder for the recipe alone, for others to apply to the original weights."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     device: Annotated[str | None, typer.Option(help="Where the model runs, for example cuda.  [cpu]")] = None,

@@ -135,7 +135,7 @@ def ablation_study(
         "length": length,
         "stack": stack,
         "seed": seed,
-        "loss": "own" if loss is not None else "model",
+        "loss": "model" if loss is None else f"own: {getattr(loss, '__qualname__', type(loss).__name__)}",
     }
     for warning in split.warnings:
         logger.warning("%s", warning)
@@ -267,7 +267,12 @@ def curve_labels(methods: Sequence[str] | Mapping[str, Method], repair: bool) ->
         if base == RANDOM and not (isinstance(plain, str) and plain == RANDOM):
             raise InputError("'random' names random orders: give a score of your own another name.")
         fixed = repair or name != base or plain is not method
-        labels[base + (REPAIRED if fixed else "")] = plain
+        label = base + (REPAIRED if fixed else "")
+        if label in labels:
+            raise InputError(
+                f"two methods are called {label!r}: repair=True puts {REPAIRED} behind every name."
+            )
+        labels[label] = plain
     return labels
 
 
@@ -282,6 +287,8 @@ def _require_own_names(methods: Sequence[Any]) -> None:
 def _counts(counts: Iterable[int | str] | None, n_heads: int) -> tuple[int, ...]:
     if counts is None:
         return tuple(sorted({max(1, round(share * n_heads)) for share in SHARES}))
+    if isinstance(counts, str):
+        raise InputError(f"counts must be a list of numbers or shares, but is the text {counts!r}.")
     found = sorted({_number(count, n_heads) for count in counts})
     wrong = [count for count in found if not 1 <= count <= n_heads]
     if wrong or not found:

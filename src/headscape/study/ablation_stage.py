@@ -19,18 +19,24 @@ def measure_ablation(material: Material, window: int) -> Result:
     """Return the curves of the ablation study, or why there are none."""
     from headscape.errors import InputError
     from headscape.pruning.ablation import ablation_study
+    from headscape.pruning.splitting import split_windows
 
     if material.loaded is None:
         return Result({}, {"missing": "the model was not at hand, only a capture of it"})
-    fitting = material.parameters["field"] == "probs"
+    length = material.parameters["length"]
     try:
+        split = split_windows(material.loaded, material.inputs, length=length)
+        # The windows of the analysis are the first ones: more than calibrate would reach into those that judge.
+        fitting = (
+            material.parameters["field"] == "probs" and len(split.calibration) >= material.capture.n_windows
+        )
         study = ablation_study(
             material.loaded,
             material.inputs,
             METHODS,
             capture=material.capture if fitting else None,
             organizations=material.organizations if fitting else None,
-            length=material.parameters["length"],
+            length=length,
             stack=material.parameters["stack"],
             seed=int(material.parameters["seed"]),
             out=None if material.folder is None else material.folder / "ablation",

@@ -8,28 +8,33 @@ import typer
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.inputs import counts_of, methods_of, windows_inputs
+from headscape.cli.options import (
+    CalibrationText,
+    CalibrationWindows,
+    Device,
+    Dtype,
+    EvaluationText,
+    EvaluationWindows,
+    Json,
+    LabeledImages,
+    ModelName,
+    Quiet,
+    Revision,
+    Seed,
+    SplitText,
+    Table,
+    TrustRemoteCode,
+)
 from headscape.cli.stage_progress import stage_progress
 
 
 def ablate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="'default' (SmolLM2-135M), 'minilm', a model folder, a .gguf file, or a Hugging Face name."
-        ),
-    ] = "default",
+    model: ModelName = "default",
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the study.")] = Path("out/ablation"),
-    text: Annotated[
-        Path | None,
-        typer.Option(
-            help="Text file: its first half calibrates, its second evaluates.  [a text that comes with Python]"
-        ),
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option(help="Folder of images; a subfolder per label gives accuracies.")
-    ] = None,
-    calibrate: Annotated[Path | None, typer.Option(help="Text file to calibrate the rankings on.")] = None,
-    evaluate: Annotated[Path | None, typer.Option(help="Text file to evaluate on.")] = None,
+    text: SplitText = None,
+    images: LabeledImages = None,
+    calibrate: CalibrationText = None,
+    evaluate: EvaluationText = None,
     methods: Annotated[
         str,
         typer.Option(
@@ -39,33 +44,25 @@ def ablate(
         ),
     ] = "haar,gradient,reconstruction,random",
     counts: Annotated[
-        str | None, typer.Option(help="How many heads off, such as 3,14,10%.  [1,2,5,10,20,30,50%]")
+        str | None, typer.Option(help="How many heads off, such as 3,14,10%. (default: 1,2,5,10,20,30,50%)")
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Repair after every removal.")] = False,
-    table: Annotated[
-        Path | None, typer.Option(help="A heads.csv whose columns can be methods (low goes first).")
-    ] = None,
-    windows: Annotated[
-        int | None, typer.Option(help="Windows to evaluate on.  [16 of a text, all images]")
-    ] = None,
-    calibration_windows: Annotated[
-        int | None, typer.Option(help="Windows to calibrate on.  [16 of a text, all images]")
-    ] = None,
+    table: Table = None,
+    windows: EvaluationWindows = None,
+    calibration_windows: CalibrationWindows = None,
     length: Annotated[int, typer.Option(help="Tokens per window.")] = 256,
     draws: Annotated[int, typer.Option(help="Number of random orders.")] = 10,
-    stack: Annotated[str | None, typer.Option(help="Which stack of a model with several.  [first]")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    figures: Annotated[str, typer.Option(help="Formats of the figures: png,svg,pdf or none.")] = "png",
-    device: Annotated[str | None, typer.Option(help="Where the model runs, for example cuda.  [cpu]")] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit of a Hugging Face name.")
+    stack: Annotated[
+        str | None, typer.Option(help="Which stack of a model with several. (default: first)")
     ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Let the model run code that comes with it.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    seed: Seed = 0,
+    figures: Annotated[str, typer.Option(help="Formats of the figures: png,svg,pdf or none.")] = "png",
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Test which heads a model can spare: switch heads off in the order of several rankings, measure the loss.
 

@@ -10,25 +10,21 @@ import typer
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.inputs import images_of
+from headscape.cli.options import Device, Dtype, Json, ModelName, Quiet, Revision, Seed, TrustRemoteCode
 from headscape.cli.stage_progress import stage_progress
 from headscape.errors import InputError
 
 
 def analyze(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="'default' (SmolLM2-135M), 'minilm', a model folder, a .gguf file, or a Hugging Face name."
-        ),
-    ] = "default",
+    model: ModelName = "default",
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the study.")] = Path("out/analysis"),
     text: Annotated[
         Path | None,
-        typer.Option(help="Text file (UTF-8), cut into windows.  [a text that comes with Python]"),
+        typer.Option(help="Text file (UTF-8), cut into windows. (default: a text that comes with Python)"),
     ] = None,
     images: Annotated[Path | None, typer.Option(help="Folder of images, a window each.")] = None,
-    windows: Annotated[int | None, typer.Option(help="How many windows.  [6]")] = None,
-    length: Annotated[int | None, typer.Option(help="Tokens per window.  [256]")] = None,
+    windows: Annotated[int | None, typer.Option(help="How many windows. (default: 6)")] = None,
+    length: Annotated[int | None, typer.Option(help="Tokens per window. (default: 256)")] = None,
     stages: Annotated[
         str | None,
         typer.Option(
@@ -36,26 +32,24 @@ def analyze(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: 2 windows of 128 tokens.")] = False,
-    stack: Annotated[str | None, typer.Option(help="Which stack of a model with several.  [first]")] = None,
+    stack: Annotated[
+        str | None, typer.Option(help="Which stack of a model with several. (default: first)")
+    ] = None,
     field: Annotated[str, typer.Option(help="What is organized: probs, logits or energy.")] = "probs",
     n_iter: Annotated[
-        int | None, typer.Option(help="Iterations of the questionnaire.  [3; quick: 2]")
+        int | None, typer.Option(help="Iterations of the questionnaire. (default: 3; quick: 2)")
     ] = None,
     k: Annotated[int, typer.Option(help="How many Haar coefficients go into an entropy.")] = 400,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Seed = 0,
     figures: Annotated[
         str, typer.Option(help="Also figures for papers, in these formats: png,svg,pdf.")
     ] = "none",
-    device: Annotated[str | None, typer.Option(help="Where the model runs, for example cuda.  [cpu]")] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit of a Hugging Face name.")
-    ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Let the model run code that comes with it.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Map the heads of a model: capture, organize, measure, and write one table and one report.
 

@@ -7,24 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console
+from headscape.cli.options import Device, Dtype, Json, ModelName, Quiet, Revision, TrustRemoteCode
 from headscape.cli.ranges import parse_heads, parse_numbers
 from headscape.errors import InputError
 
 
 def capture(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="'default' (SmolLM2-135M), 'minilm', a model folder, a .gguf file, or a Hugging Face name."
-        ),
-    ],
+    model: ModelName,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the capture.")],
     text: Annotated[Path | None, typer.Option(help="Text file (UTF-8), cut into windows.")] = None,
     image: Annotated[
         list[Path] | None, typer.Option(help="Image file, a window each; give it several times for several.")
     ] = None,
     windows: Annotated[
-        int | None, typer.Option(help="How many windows.  [up to 6 of a text; all images]")
+        int | None, typer.Option(help="How many windows. (default: up to 6 of a text; all images)")
     ] = None,
     length: Annotated[int, typer.Option(help="Tokens per window.")] = 256,
     layers: Annotated[str | None, typer.Option(help="Only these layers, for example 0-5,8.")] = None,
@@ -34,16 +30,12 @@ def capture(
     exact: Annotated[
         bool, typer.Option("--exact", help="Also keep the model's own probabilities (large).")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="Where the model runs, for example cuda.  [cpu]")] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit of a Hugging Face name.")
-    ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Let the model run code that comes with it.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Capture the queries and keys of every attention head. A stopped capture goes on when called again.
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
+from headscape.cli.options import Dtype, Quiet
 from headscape.errors import InputError
 
 EXIT_FAILED = 1
@@ -24,28 +25,34 @@ def check(
     against: Annotated[
         str | None, typer.Option(help="Reference model: before conversion or quantization, in another dtype.")
     ] = None,
-    text: Annotated[Path | None, typer.Option(help="Text file to look at.  [random tokens]")] = None,
-    image: Annotated[list[Path] | None, typer.Option(help="Image file to look at.  [random pixels]")] = None,
+    text: Annotated[Path | None, typer.Option(help="Text file to look at. (default: random tokens)")] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option(help="Image file to look at. (default: random pixels)")
+    ] = None,
     windows: Annotated[int, typer.Option(help="How many windows.")] = 2,
     length: Annotated[
-        int | None, typer.Option(help="Tokens per window.  [enough for the rank bound to say something]")
+        int | None,
+        typer.Option(help="Tokens per window. (default: enough for the rank bound to say something)"),
     ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="Largest relative difference to the reference.  [by dtype]")
+        float | None, typer.Option(help="Largest relative difference to the reference. (default: by dtype)")
     ] = None,
     causal: Annotated[
-        bool | None, typer.Option("--causal/--not-causal", help="Must later keys be hidden?  [ask the model]")
+        bool | None,
+        typer.Option("--causal/--not-causal", help="Must later keys be hidden? (default: ask the model)"),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    dtype: Dtype = "float32",
     against_dtype: Annotated[str, typer.Option(help="The same for the reference.")] = "float32",
-    device: Annotated[str | None, typer.Option(help="Where models run, for example cuda.  [cpu]")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where models run, for example cuda. (default: cpu)")
+    ] = None,
     field: Annotated[str | None, typer.Option(help="What a file holds: energy or probs.")] = None,
     axes: Annotated[str | None, typer.Option(help="Order of the axes in a file.")] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Folder for check.json and differences.csv.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check that every attention head does what softmax attention must do. Exit code 1 if one does not.
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
+from headscape.cli.options import Quiet
 from headscape.cli.ranges import parse_heads, parse_numbers
 from headscape.errors import FileFormatError, InputError
 from headscape.tensor.store import HEADER, check_format, software_versions, write_text_atomically
@@ -25,18 +26,21 @@ def energy(
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for tables and pictures.")],
     text: Annotated[
-        Path | None, typer.Option(help="Text file (UTF-8) for a model.  [Python's own help texts]")
+        Path | None, typer.Option(help="Text file (UTF-8) for a model. (default: Python's own help texts)")
     ] = None,
     image: Annotated[list[Path] | None, typer.Option(help="Image file for a model of images.")] = None,
-    windows: Annotated[int | None, typer.Option(help="How many windows of a model.  [6]")] = None,
+    windows: Annotated[int | None, typer.Option(help="How many windows of a model. (default: 6)")] = None,
     length: Annotated[int, typer.Option(help="Tokens per window of a model.")] = 256,
     lengths: Annotated[
-        str | None, typer.Option(help="Prefixes to measure at, for example 64,128,256.  [powers of two]")
+        str | None,
+        typer.Option(help="Prefixes to measure at, for example 64,128,256. (default: powers of two)"),
     ] = None,
     stack: Annotated[
-        str | None, typer.Option(help="Which stack of a model with several.  [the first]")
+        str | None, typer.Option(help="Which stack of a model with several. (default: the first)")
     ] = None,
-    head: Annotated[str | None, typer.Option(help="Head to draw, as layer.head.  [a typical one]")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="Head to draw, as layer.head. (default: a typical one)")
+    ] = None,
     beside: Annotated[
         list[Path] | None,
         typer.Option(help="Folder of an earlier run on another model, to draw mu_K over models; repeatable."),
@@ -47,10 +51,12 @@ def energy(
     ] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Also write the tables as CSV.")] = False,
     figures: Annotated[str, typer.Option(help="Formats of the pictures: png,svg,pdf or none.")] = "png",
-    device: Annotated[str | None, typer.Option(help="Where a model runs, for example cuda.  [cpu]")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where a model runs, for example cuda. (default: cpu)")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16, for a model.")] = "float32",
     json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure the energy field of every head and say what holds for the model, with counter-examples.
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
+from headscape.cli.options import Json, Quiet
 from headscape.errors import InputError
 
 SYNTHETIC = "synthetic"
@@ -58,7 +59,9 @@ def entropy(
     ] = "",
     stack: Annotated[
         str | None,
-        typer.Option(help="Which attention of a capture: self, encoder, decoder, cross.  [the first]"),
+        typer.Option(
+            help="Which attention of a capture: self, encoder, decoder, cross. (default: the first)"
+        ),
     ] = None,
     k: Annotated[
         str, typer.Option(help="How many largest supports, or a share of all such as 0.01.")
@@ -78,9 +81,9 @@ def entropy(
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     threads: Annotated[int | None, typer.Option(help="Threads; by default one per core.")] = None,
     figures: Annotated[str, typer.Option(help="Formats of the pictures: png,svg,pdf or none.")] = "png",
-    json: Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")] = False,
+    json: Json = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print the table of heads as CSV.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Rank the heads by the l1 entropy of their Haar coefficients, and say whether the ranks repeat.
 

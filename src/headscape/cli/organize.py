@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
+from headscape.cli.options import Json, Quiet
 
 SYNTHETIC = "synthetic"
 
@@ -49,10 +50,12 @@ def organize(
     field: Annotated[str | None, typer.Option(help="What the numbers are: probs, logits or energy.")] = None,
     n_iter: Annotated[int, typer.Option(help="Iterations of the questionnaire.")] = 3,
     alpha: Annotated[
-        float | None, typer.Option(help="Folder weights fall with the level by 2^-alpha.  [0; one matrix: 1]")
+        float | None,
+        typer.Option(help="Folder weights fall with the level by 2^-alpha. (default: 0; one matrix: 1)"),
     ] = None,
     beta: Annotated[
-        float | None, typer.Option(help="Folder weights grow with the size to the beta.  [1; one matrix: 0]")
+        float | None,
+        typer.Option(help="Folder weights grow with the size to the beta. (default: 1; one matrix: 0)"),
     ] = None,
     init: Annotated[InitChoice, typer.Option(help="Initial affinity.")] = InitChoice.cosine,
     tree: Annotated[TreeChoice, typer.Option(help="Kind of trees.")] = TreeChoice.flexible,
@@ -67,8 +70,8 @@ def organize(
     ] = 1024,
     threads: Annotated[int | None, typer.Option(help="Threads; by default one per core.")] = None,
     figures: Annotated[str, typer.Option(help="Formats of the pictures: png,svg,pdf or none.")] = "png",
-    json: Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Organize the queries, keys and heads of a network tensor into trees.
 

@@ -8,20 +8,34 @@ import typer
 
 from headscape.cli.console import Console
 from headscape.cli.inputs import methods_of, windows_inputs
+from headscape.cli.options import (
+    CalibrationText,
+    CalibrationWindows,
+    Device,
+    Dtype,
+    EvaluationText,
+    EvaluationWindows,
+    Json,
+    LabeledImages,
+    ModelName,
+    Quiet,
+    Revision,
+    Seed,
+    SplitText,
+    Table,
+    TrustRemoteCode,
+)
 from headscape.cli.ranges import parse_heads
 from headscape.cli.stage_progress import stage_progress
 from headscape.errors import InputError
 
 
 def prune(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="'default' (SmolLM2-135M), 'minilm', a model folder, a .gguf file, or a Hugging Face name."
-        ),
-    ],
+    model: ModelName,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for the pruned model.")] = None,
-    fraction: Annotated[float | None, typer.Option(help="Which share of the heads may go.  [0.1]")] = None,
+    fraction: Annotated[
+        float | None, typer.Option(help="Which share of the heads may go. (default: 0.1)")
+    ] = None,
     heads: Annotated[
         str | None, typer.Option(help="These heads as layer.head, for example 3.0,3.7, in place of a share.")
     ] = None,
@@ -31,26 +45,13 @@ def prune(
     repair: Annotated[
         bool, typer.Option("--repair/--no-repair", help="Re-fit the output projections of touched layers.")
     ] = True,
-    text: Annotated[
-        Path | None,
-        typer.Option(
-            help="Text file: its first half calibrates, its second evaluates.  [a text that comes with Python]"
-        ),
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option(help="Folder of images; a subfolder per label gives labels.")
-    ] = None,
-    calibrate: Annotated[Path | None, typer.Option(help="Text file to calibrate on.")] = None,
-    evaluate: Annotated[Path | None, typer.Option(help="Text file to evaluate on.")] = None,
-    table: Annotated[
-        Path | None, typer.Option(help="A heads.csv whose columns can be the method (low goes first).")
-    ] = None,
-    windows: Annotated[
-        int | None, typer.Option(help="Windows to evaluate on.  [16 of a text, all images]")
-    ] = None,
-    calibration_windows: Annotated[
-        int | None, typer.Option(help="Windows to calibrate on.  [16 of a text, all images]")
-    ] = None,
+    text: SplitText = None,
+    images: LabeledImages = None,
+    calibrate: CalibrationText = None,
+    evaluate: EvaluationText = None,
+    table: Table = None,
+    windows: EvaluationWindows = None,
+    calibration_windows: CalibrationWindows = None,
     length: Annotated[int, typer.Option(help="Tokens per window.")] = 256,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what it would cost, and write nothing.")
@@ -59,17 +60,13 @@ def prune(
         Path | None,
         typer.Option(help="Folder for the recipe alone, for others to apply to the original weights."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    device: Annotated[str | None, typer.Option(help="Where the model runs, for example cuda.  [cpu]")] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit of a Hugging Face name.")
-    ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Let the model run code that comes with it.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    seed: Seed = 0,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Remove heads for real: choose them, repair what is left, measure the cost on held-out text, write the model.
 

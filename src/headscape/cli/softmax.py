@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
+from headscape.cli.options import Json, Quiet
 from headscape.cli.ranges import parse_heads
 from headscape.errors import InputError
 
@@ -60,8 +61,8 @@ def softmax(
     seed: Annotated[int, typer.Option(help="Seed of the shuffles and of the bootstrap.")] = 0,
     threads: Annotated[int | None, typer.Option(help="Threads; by default one per core.")] = None,
     figures: Annotated[str, typer.Option(help="Formats of the pictures: png,svg,pdf or none.")] = "png",
-    json: Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare the softmax of every head with its paraproduct, and say whether attention is invariant to softmax.
 

@@ -65,7 +65,7 @@ def decode(model: Any, ids: Any) -> Callable[[], object]:
                 output = model(token, past_key_values=cache, use_cache=True)
                 token = output.logits[:, -1:].argmax(-1)
         # The cache grew by what was decoded: the next run starts where this one did.
-        cache.crop(LENGTH)
+        cache.crop(-NEW_TOKENS)
 
     return run
 

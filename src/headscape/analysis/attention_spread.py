@@ -31,7 +31,7 @@ def attention_entropy(x: NetworkTensor) -> NDArray[np.float64]:
     """
     p = _probs(x)
     logs = np.log(p, out=np.zeros_like(p), where=p > 0)
-    return np.asarray(-np.einsum("qkh,qkh->h", p, logs, dtype=np.float64) / len(p))
+    return np.asarray(np.abs(np.einsum("qkh,qkh->h", p, logs, dtype=np.float64)) / len(p))
 
 
 def attention_confidence(x: NetworkTensor) -> NDArray[np.float64]:

@@ -268,7 +268,8 @@ def curve_labels(methods: Sequence[str] | Mapping[str, Method], repair: bool) ->
             raise InputError("'random' names random orders: give a score of your own another name.")
         fixed = repair or name != base or plain is not method
         label = base + (REPAIRED if fixed else "")
-        if label in labels:
+        same = isinstance(plain, str) and labels.get(label) == plain
+        if label in labels and not same:
             raise InputError(
                 f"two methods are called {label!r}: repair=True puts {REPAIRED} behind every name."
             )

@@ -66,7 +66,7 @@ def test_an_exception_puts_everything_back():
     settings = implementations(model)
     model.layers[1].mlp.train()
     modes = [module.training for module in model.modules()]
-    with pytest.raises(IndexError):
+    with pytest.raises(ModelError, match="failed on the batch"):
         record_batch(model, {"input_ids": torch.tensor([[10**6]])})
     assert implementations(model) == settings
     assert [module.training for module in model.modules()] == modes

@@ -42,7 +42,7 @@ def ablate(
             "reconstruction, leave-one-out, random, or columns of --table; ':reversed' turns one round, '+repair' "
             "re-fits the output projections."
         ),
-    ] = "haar,gradient,reconstruction,random",
+    ] = "haar,gradient,reconstruction+repair,random",
     counts: Annotated[
         str | None, typer.Option(help="How many heads off, such as 3,14,10%. (default: 1,2,5,10,20,30,50%)")
     ] = None,
@@ -66,7 +66,8 @@ def ablate(
 ) -> None:
     """Test which heads a model can spare: switch heads off in the order of several rankings, measure the loss.
 
-    A study that was stopped goes on when called again; methods and counts can be added in the same folder.
+    A study that was stopped goes on when called again. To add methods or counts in the same folder, give the whole list
+    again: what is finished is not computed again.
 
     Example:  headscape ablate default --text book.txt --methods haar,gradient,reconstruction+repair,random -o out/a
     """

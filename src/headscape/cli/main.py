@@ -64,7 +64,7 @@ def main(
 
     Start with:  headscape analyze -o out/demo
 
-    Exit codes: 0 done, 1 a check failed, 2 bad input.
+    Exit codes: 0 done, 1 a check failed, 2 bad input, 130 interrupted.
     """
     set_up_logging(verbose)
 
@@ -77,7 +77,10 @@ def run() -> None:
         _fail(str(error), EXIT_BAD_INPUT)
     except MemoryError:
         _fail("out of memory. Take a shorter length, fewer heads, or a smaller --max-memory.", EXIT_BAD_INPUT)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        # typer turns an interrupt into an exit without a word.
+        if isinstance(end, SystemExit) and end.code != EXIT_INTERRUPTED:
+            raise
         _fail(
             "interrupted. What was finished is kept; the same command goes on from there.", EXIT_INTERRUPTED
         )

@@ -27,7 +27,7 @@ from headscape.cli.options import (
 )
 from headscape.cli.ranges import parse_heads
 from headscape.cli.stage_progress import stage_progress
-from headscape.errors import InputError
+from headscape.errors import InputError, StorageError
 
 
 def prune(
@@ -74,6 +74,8 @@ def prune(
     """
     if not dry_run:
         _require_target(out)
+        if manifest is not None and manifest.exists() and not manifest.is_dir():
+            raise StorageError(f"{manifest} is a file: --manifest takes a folder.")
     if fraction is not None and heads is not None:
         raise InputError("give either --fraction or --heads, not both.")
     chosen = None if heads is None else parse_heads(heads, "--heads")
@@ -83,7 +85,8 @@ def prune(
         raise InputError(
             f"--method must be one method, but is {method!r}. headscape ablate compares several."
         )
-    [score] = methods_of(method, table).values()
+    # As ablate writes it; here the repair is an option of its own.
+    [score] = methods_of(method.removesuffix("+repair"), table).values()
     # Loading torch takes seconds: only after the options are known to be good.
     from headscape.pruning.trial import pruning_trial
     from headscape.recorder.capturing import as_loaded

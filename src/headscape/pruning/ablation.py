@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 """Shares of the heads that are switched off if no counts are given."""
-DEFAULT_METHODS = ("haar", "gradient", "reconstruction", "random")
+DEFAULT_METHODS = ("haar", "gradient", "reconstruction+repair", "random")
 DRAWS = 10
 MIN_DRAWS = 2
 

@@ -348,7 +348,7 @@ class AblationStudy:
         return (
             f"With {count} of {self.n_heads} heads off ({count / self.n_heads:.0%}) the loss of "
             f"{self.intact.mean():.3g} ({self.loss}) rises by {self.interval(best, count)} with {best}, the best "
-            f"over all counts" + (f"; {others}." if others else ".")
+            f"over all counts (smallest area)" + (f"; {others}." if others else ".")
         )
 
     def _random_for(self, method: str) -> str | None:

@@ -58,6 +58,9 @@ def save_pruned(
                 model.save_pretrained(partial)
                 if tokenizer is not None:
                     tokenizer.save_pretrained(partial)
+            # safetensors writes files that nobody else can read; a model is as public as its config.
+            for weights in partial.glob("*.safetensors"):
+                shutil.copymode(partial / "config.json", weights)
             if card is not None:
                 (partial / "README.md").write_text(card, encoding="utf-8")
             _move_into_place(partial, folder)

@@ -36,8 +36,8 @@ class Timing:
 
     @property
     def ratio(self) -> float:
-        """The median of the ratios."""
-        return statistics.median(self.ratios)
+        """The ratio of the median times."""
+        return statistics.median(self.before) / statistics.median(self.after)
 
     @property
     def range(self) -> tuple[float, float]:
@@ -47,7 +47,9 @@ class Timing:
     def __str__(self) -> str:
         low, high = self.range
         old, new = statistics.median(self.before), statistics.median(self.after)
-        return f"{1e3 * old:.1f} ms -> {1e3 * new:.1f} ms, {self.ratio:.2f} times as fast ({low:.2f} to {high:.2f})"
+        noise = ", within the noise of the timing" if low < 1 < high else ""
+        times = f"{1e3 * old:.1f} ms -> {1e3 * new:.1f} ms"
+        return f"{times}, {self.ratio:.2f} times as fast ({low:.2f} to {high:.2f}{noise})"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from headscape.errors import InputError
 from headscape.recorder.images import IMAGE_ENDINGS
 from headscape.recorder.inputs import InputReader, WindowInput, is_run_of_ids
 from headscape.recorder.models import LoadedModel
-from headscape.recorder.text import read_text
+from headscape.recorder.text import read_text, require_text
 
 DEFAULT_WINDOWS = 16
 """Windows of one text, if the number is not given."""
@@ -98,7 +98,10 @@ def _whole_text(inputs: Any) -> str | None:
     if isinstance(inputs, os.PathLike) or (isinstance(inputs, str) and _is_file(inputs)):
         path = Path(inputs)
         return None if path.suffix.lower() in IMAGE_ENDINGS or path.is_dir() else read_text(path)
-    return inputs if isinstance(inputs, str) else None
+    if isinstance(inputs, str):
+        require_text(inputs)
+        return inputs
+    return None
 
 
 def _is_one_run(inputs: Any) -> bool:

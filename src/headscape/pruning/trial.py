@@ -85,9 +85,17 @@ class PruningTrial:
         return found
 
     @property
+    def repair_helps(self) -> bool:
+        """Whether there is a repair that does not reliably make it worse; one that does is not used."""
+        if self.repaired is None:
+            return False
+        harm = bootstrap(self.repaired - self.gated)
+        return not (harm.low > 0 or (len(self.gated) == 1 and harm.estimate > 0))
+
+    @property
     def findings(self) -> tuple[str, ...]:
         """What the trial says, in sentences."""
-        name = "with repair" if self.repaired is not None else "without repair"
+        name = "with repair" if self.repair_helps else "without repair"
         cost = self.increases[name]
         base = float(self.intact.mean())
         sentences = [
@@ -97,12 +105,21 @@ class PruningTrial:
         ]
         if self.repaired is not None:
             saved = bootstrap(self.gated - self.repaired)
-            sentences.append(
-                f"Repair {'lowers the rise' if saved.low > 0 else 'does not reliably lower the rise'}, by {saved}."
-            )
+            words = "lowers the rise" if saved.low > 0 else "does not reliably lower the rise"
+            sentence = f"Repair {words}, by {saved}."
+            if not self.repair_helps:
+                harm = bootstrap(self.repaired - self.gated)
+                sentence = f"Repair makes it worse, by {harm}, and is left out: calibrate on more windows."
+            sentences.append(sentence)
         if len(self.random):
             random = self.increases["random heads, without repair"]
-            better = "less" if cost.estimate < random.low else "no less"
+            better = (
+                "less"
+                if cost.estimate < random.low
+                else "more"
+                if cost.estimate > random.high
+                else "not clearly less"
+            )
             sentences.append(
                 f"As many heads drawn at random cost {random.estimate:.3g} ({random.low:.3g} to {random.high:.3g} in "
                 f"{len(self.random)} draws): the choice costs {better}."
@@ -110,16 +127,20 @@ class PruningTrial:
         return tuple(sentences)
 
     def prune(self) -> "Pruned":
-        """Cut the heads out of a copy of the model, with the re-fitted projections if there are any."""
+        """Cut the heads out of a copy of the model, with the re-fitted projections if they help."""
         from headscape.pruning.removal import prune
 
+        repair = self.repair if self.repair_helps else None
         calibrating, evaluating = self.windows
         costs = "; ".join(f"{name}: {interval}" for name, interval in self.increases.items())
-        return prune(self.model, (*self.heads, *self.kept_back), repair=self.repair).described(
+        return prune(self.model, (*self.heads, *self.kept_back), repair=repair).described(
             method=self.method,
             calibration=f"{calibrating} windows",
             evaluation=f"{evaluating} windows held out; loss {self.intact.mean():.4g} ({self.loss}), rise {costs}",
         )
+
+    def __repr__(self) -> str:
+        return f"PruningTrial({' '.join(self.findings)})"
 
     def summary(self) -> dict[str, Any]:
         """Return the numbers as one dict that JSON can hold."""

@@ -12,7 +12,14 @@ import torch
 
 from headscape.errors import InputError
 from headscape.recorder.images import IMAGE_ENDINGS, image_labels, image_windows
-from headscape.recorder.text import Tokens, column_of, read_text, special_tokens, token_labels
+from headscape.recorder.text import (
+    Tokens,
+    column_of,
+    read_text,
+    require_text,
+    special_tokens,
+    token_labels,
+)
 from headscape.tensor.store import content_hash
 
 IMAGE_COLUMNS = ("image", "img")
@@ -157,6 +164,7 @@ class InputReader:
             return self._stream(self._tokens(read_text(path)), f"{path.name}")
         if self._for_images:
             raise InputError(f"the model looks at images, but {str(inputs)[:60]!r} is no image file.")
+        require_text(str(inputs))
         return self._stream(self._tokens(str(inputs)), "the text")
 
     def _array(self, inputs: Any) -> Iterator[WindowInput]:

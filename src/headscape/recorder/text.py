@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headscape.errors import InputError
 
+TEXT_ENDINGS = (".txt", ".text", ".md", ".rst", ".html", ".csv", ".json", ".jsonl", ".tex", ".py")
 TEXT_COLUMNS = ("text", "content", "sentence", "document")
 
 
@@ -47,6 +48,12 @@ def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if whole[start : start + len(bare)] == bare:
             return tuple(whole[:start]), tuple(whole[start + len(bare) :])
     return (), ()
+
+
+def require_text(text: str) -> None:
+    """Raise if a text is nothing but the name of a text file, which then does not exist."""
+    if Path(text).suffix.lower() in TEXT_ENDINGS and not any(letter.isspace() for letter in text):
+        raise InputError(f"the text file {text} does not exist.")
 
 
 def read_text(path: Path) -> str:

@@ -104,11 +104,16 @@ def quiet_loading() -> Iterator[None]:
     their_logging: Any = utils.logging
 
     level, bars = their_logging.get_verbosity(), their_logging.is_progress_bar_enabled()
+    # The hub tells of every attempt to reach it; our own error says in one line what came of them.
+    hub = logging.getLogger("huggingface_hub")
+    hub_level = hub.level
+    hub.setLevel(logging.ERROR)
     their_logging.set_verbosity_error()
     their_logging.disable_progress_bar()
     try:
         yield
     finally:
+        hub.setLevel(hub_level)
         their_logging.set_verbosity(level)
         if bars:
             their_logging.enable_progress_bar()
@@ -128,7 +133,12 @@ def local_model(name: str | os.PathLike[str]) -> Path | None:
         if not (path / "config.json").exists():
             raise ModelError(f"{path} is no model: a folder with config.json and weights is wanted.")
         return path
-    looks_like_path = isinstance(name, Path) or path.is_absolute() or str(name).startswith((".", "~"))
+    looks_like_path = (
+        isinstance(name, Path)
+        or path.is_absolute()
+        or str(name).startswith((".", "~"))
+        or str(name).endswith("/")
+    )
     if looks_like_path or path.suffix.lower() == ".gguf" or str(name).count("/") > 1 or not str(name).strip():
         raise ModelError(
             f"there is no model at {str(name)!r}. Give a folder, a .gguf file, a Hugging Face name "

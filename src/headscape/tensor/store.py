@@ -327,7 +327,8 @@ def _require_same(found: dict[str, Any], wanted: dict[str, Any], folder: Path) -
     """Resume only what was begun with the same kind, input and parameters."""
     for key in ("format", "input_hash", "parameters", "seed"):
         if found.get(key) != wanted[key]:
+            what = "input hash, that is other text, images or windows" if key == "input_hash" else key
             raise StorageError(
-                f"{folder} was begun with another {key.replace('_', ' ')} ({found.get(key)!r} there, "
+                f"{folder} was begun with another {what} ({found.get(key)!r} there, "
                 f"{wanted[key]!r} now). Give another output folder, or delete this one."
             )

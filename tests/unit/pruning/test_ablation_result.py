@@ -153,7 +153,7 @@ def test_the_first_finding_names_the_best_at_a_tenth_of_the_heads(study):
     assert study.findings[0].startswith(
         "With 2 of 20 heads off (10%) the loss of 2 (nats per token) rises by"
     )
-    assert "with good, the best over all counts; like " in study.findings[0]
+    assert "with good, the best over all counts (smallest area); like " in study.findings[0]
     assert len(study.findings) == 5
 
 

@@ -1,5 +1,6 @@
 """The trial of pruning: what it would remove can be removed, and costs what the smaller model costs."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -104,8 +105,20 @@ def test_findings_compare_with_random_heads_and_with_no_repair():
     )
     assert "Repair lowers the rise" in good
     assert good.endswith("the choice costs less.")
-    assert "Repair does not reliably lower the rise" in bad
-    assert bad.endswith("the choice costs no less.")
+    assert "rises by 0.1 [0.1, 0.1] without repair" in bad
+    assert "Repair makes it worse, by 0.2 [0.2, 0.2], and is left out" in bad
+    assert "does not reliably lower the rise, by 0" in findings(0.1, 0.1, 0.2)
+    assert findings(0.4, 0.3, 0.2).endswith("the choice costs more.")
+    assert findings(0.4, 0.2, 0.2).endswith("the choice costs not clearly less.")
+
+
+def test_a_repair_that_harms_is_not_used():
+    trial = trial_of(tiny_causal_model("Llama"))
+    harmed = dataclasses.replace(trial, repaired=trial.gated + 1.0)
+    assert not harmed.repair_helps
+    assert harmed.prune().manifest.repaired == ()
+    helped = dataclasses.replace(trial, repaired=trial.gated - 1.0)
+    assert helped.prune().manifest.repaired == tuple(sorted({layer for layer, _ in trial.heads}))
 
 
 def test_given_heads():

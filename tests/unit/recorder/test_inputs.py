@@ -285,3 +285,10 @@ def test_equal_windows_hash_alike(llama):
     one, two = read(llama, "abcdeabcde")
     assert one.hash() == two.hash()
     assert one.hash() != read(llama, "abcdf")[0].hash()
+
+
+def test_the_name_of_a_missing_text_file_is_no_text():
+    reader = InputReader(tiny_model("Llama"), Letters(), length=2)
+    with pytest.raises(InputError, match=r"the text file no_such_book\.txt does not exist"):
+        reader.read("no_such_book.txt")
+    assert len(reader.read("See no_such_book.txt for it.")) > 0

@@ -85,7 +85,7 @@ def _findings(study: EntropyStudy) -> tuple[str, ...]:
             f"highest"
             + (f" ({name_heads(high, 8)})" if high else "")
             + ". That a low entropy means little use "
-            "is a hypothesis: test it by removing heads before relying on it."
+            "is a hypothesis: test it with headscape ablate before relying on it."
         )
     layers = _layers_of_lowest(study)
     if layers:

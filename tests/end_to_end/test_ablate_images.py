@@ -1,40 +1,25 @@
 """``headscape ablate`` on a classifier of images, as a user runs it: a folder per label gives accuracies."""
 
 import json
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import headscape as hs
-from headscape.cli import main
+from tests.cli_runs import headscape_here
 from tests.tiny_models import tiny_classifier
 
 LABELS = ("cat", "dog", "ship")
 METHODS = "haar,gradient,reconstruction+repair,random"
 
 
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Run the program in this process, which saves the seconds that importing takes."""
     monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*words):
-        monkeypatch.setattr("sys.argv", ["headscape", *map(str, words)])
-        with pytest.raises(SystemExit, match=r"^[02]$") as end:
-            main.run()
-        shown = capsys.readouterr()
-        return Done(end.value.code, shown.out, shown.err)
-
-    return call
+    return partial(headscape_here, monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")

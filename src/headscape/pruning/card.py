@@ -27,9 +27,9 @@ def model_card(
     loading = (
         "Every layer keeps the same number of heads, so that plain `from_pretrained` of transformers loads it."
         if manifest.plain
-        else "Layers differ from what the config of this family can say: load it with headscape.\\n\\n```python\\n"
-        'import headscape as hs\\n\\nmodel = hs.load_pruned("this-folder").model\\n```'
-    ).replace("\\n", "\n")
+        else "Layers differ from what the config of this family can say: load it with headscape.\n\n```python\n"
+        'import headscape as hs\n\nmodel = hs.load_pruned("this-folder").model\n```'
+    )
     rows = [
         f"| {layer.layer} | {', '.join(map(str, layer.removed))} | {len(layer.kept)} of {layer.n_heads} |"
         for layer in manifest.layers

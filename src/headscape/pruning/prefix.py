@@ -1,7 +1,7 @@
 """Forward passes that begin at the first layer that was touched: what lies before it is the same every time.
 
-The inputs of all blocks of a stack are kept from a pass of the intact model. A later pass hands them through: the
-blocks before the first touched one return at once, the last of them with what it returned then.
+The outputs of all blocks of a stack are kept from a pass of the intact model. In a later pass the blocks before the
+first touched one return at once, the last of them with what it returned then.
 """
 
 from collections.abc import Iterator, Sequence

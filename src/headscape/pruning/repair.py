@@ -49,13 +49,9 @@ class Repair:
         """Use the repaired projections for the length of a block."""
         touched = [projections[layer] for layer in self.matrices]
         with put_back(touched):
-            self.write_to(projections)
+            for layer, matrix in self.matrices.items():
+                write(projections[layer], matrix, self.biases.get(layer))
             yield
-
-    def write_to(self, projections: Mapping[int, OutputProjection]) -> None:
-        """Write the repaired projections into a model, for good."""
-        for layer, matrix in self.matrices.items():
-            write(projections[layer], matrix, self.biases.get(layer))
 
 
 def repair(evidence: Evidence, heads: Heads, ridge: float = RIDGE) -> Repair:

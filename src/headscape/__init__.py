@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any
 from headscape._version import __version__
 
 if TYPE_CHECKING:
+    from headscape.ablation.ablation_result import AblationStudy as AblationStudy
+    from headscape.ablation.ablation_study import ablation_study as ablation_study
+    from headscape.ablation.rankings import HeadRanking as HeadRanking
+    from headscape.ablation.rankings import rank_heads as rank_heads
     from headscape.analysis.dyadic_trees import dyadic_trees as dyadic_trees
     from headscape.analysis.entropy import head_entropy as head_entropy
     from headscape.analysis.entropy import network_entropy as network_entropy
@@ -65,20 +69,16 @@ if TYPE_CHECKING:
     from headscape.geometry.partition_tree import PartitionTree as PartitionTree
     from headscape.geometry.questionnaire import Questionnaire as Questionnaire
     from headscape.geometry.tree_emd import tree_emd as tree_emd
-    from headscape.pruning.ablation import ablation_study as ablation_study
-    from headscape.pruning.ablation_result import AblationStudy as AblationStudy
-    from headscape.pruning.exchange import apply_manifest as apply_manifest
-    from headscape.pruning.exchange import export_manifest as export_manifest
+    from headscape.models.loading import load_model as load_model
+    from headscape.pruning.manifest_files import apply_manifest as apply_manifest
+    from headscape.pruning.manifest_files import export_manifest as export_manifest
     from headscape.pruning.pruned import Pruned as Pruned
-    from headscape.pruning.rankings import HeadRanking as HeadRanking
-    from headscape.pruning.rankings import rank_heads as rank_heads
-    from headscape.pruning.reload import load_pruned as load_pruned
-    from headscape.pruning.reload import save_pruned as save_pruned
+    from headscape.pruning.pruned_files import load_pruned as load_pruned
+    from headscape.pruning.pruned_files import save_pruned as save_pruned
     from headscape.pruning.removal import prune as prune
     from headscape.pruning.trial import PruningTrial as PruningTrial
     from headscape.pruning.trial import pruning_trial as pruning_trial
     from headscape.recorder.capturing import capture as capture
-    from headscape.recorder.models import load_model as load_model
     from headscape.study.analyze import analyze as analyze
     from headscape.study.check import check as check
     from headscape.study.check_report import CheckReport as CheckReport
@@ -92,11 +92,11 @@ if TYPE_CHECKING:
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOME = {
-    "AblationStudy": "pruning.ablation_result",
+    "AblationStudy": "ablation.ablation_result",
     "Capture": "tensor.capture",
     "CheckReport": "study.check_report",
     "EntropyStudy": "analysis.entropy_study",
-    "HeadRanking": "pruning.rankings",
+    "HeadRanking": "ablation.rankings",
     "HeadscapeError": "errors",
     "HolderExponents": "analysis.regularity",
     "Interval": "analysis.intervals",
@@ -110,9 +110,9 @@ _HOME = {
     "SoftmaxExperiment": "analysis.softmax_experiment",
     "SoftmaxInvariance": "analysis.softmax_invariance",
     "Study": "study.study",
-    "ablation_study": "pruning.ablation",
+    "ablation_study": "ablation.ablation_study",
     "analyze": "study.analyze",
-    "apply_manifest": "pruning.exchange",
+    "apply_manifest": "pruning.manifest_files",
     "best_approximation": "analysis.sparsity",
     "bootstrap": "analysis.intervals",
     "capture": "recorder.capturing",
@@ -129,7 +129,7 @@ _HOME = {
     "energy_table": "energy.table",
     "energy_tables": "energy.table",
     "entropy_study": "analysis.entropy_study",
-    "export_manifest": "pruning.exchange",
+    "export_manifest": "pruning.manifest_files",
     "field_delocalization": "energy.delocalization",
     "folder_averages": "geometry.folder_averages",
     "haar": "analysis.haar",
@@ -140,8 +140,8 @@ _HOME = {
     "inverse_haar": "analysis.haar",
     "inverse_tensor_haar": "analysis.haar",
     "key_incoherence": "energy.incoherence",
-    "load_model": "recorder.models",
-    "load_pruned": "pruning.reload",
+    "load_model": "models.loading",
+    "load_pruned": "pruning.pruned_files",
     "load_tensor": "tensor.files",
     "log_ratio_energy": "energy.field",
     "low_rank_softmax": "energy.low_rank",
@@ -151,9 +151,9 @@ _HOME = {
     "planted_tensor": "tensor.synthetic",
     "prune": "pruning.removal",
     "pruning_trial": "pruning.trial",
-    "rank_heads": "pruning.rankings",
+    "rank_heads": "ablation.rankings",
     "rank_stability": "analysis.stability",
-    "save_pruned": "pruning.reload",
+    "save_pruned": "pruning.pruned_files",
     "save_tensor": "tensor.files",
     "sensitivity": "analysis.sensitivity",
     "softmax_experiment": "analysis.softmax_experiment",

@@ -20,7 +20,7 @@ class StorageError(HeadscapeError, OSError):
     """Something could not be written or locked: a full disk, a second writer, no permission."""
 
 
-class MissingPartError(HeadscapeError, ImportError):
+class MissingDependencyError(HeadscapeError, ImportError):
     """An optional part (an extra, default weights) is not installed."""
 
 

@@ -16,21 +16,21 @@ pytest.importorskip("transformers")
 
 import headscape as hs
 from cli_runs import environment, headscape, headscape_here, one_line, one_object
-from headscape.study.sample_text import sample_text
+from headscape.models.sample_text import sample_text
 
 MODEL = Path(__file__).parents[2] / "examples" / "tiny_model"
 QUICK = ["--length", "32", "--windows", "6", "--calibration-windows", "6", "--draws", "3"]
 METHODS = ["--methods", "gradient,reconstruction+repair,output-norm:reversed,random", "--counts", "2,25%"]
 KILLED = """
 import os, signal, sys
-from headscape.pruning.evidence import Evidence
-evaluate, done = Evidence.evaluate, []
+from headscape.ablation.head_evaluator import HeadEvaluator
+evaluate, done = HeadEvaluator.evaluate, []
 def kill_after_three(self, off=()):
     if len(done) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     done.append(off)
     return evaluate(self, off)
-Evidence.evaluate = kill_after_three
+HeadEvaluator.evaluate = kill_after_three
 from headscape.cli.main import run
 run()
 """
@@ -99,7 +99,7 @@ def test_the_summary_holds_the_curves_and_the_verdicts(killed):
 
 def test_the_terminal_shows_a_table_and_the_verdicts_without_computing_again(killed, monkeypatch, capsys):
     out, *_ = killed
-    monkeypatch.setattr("headscape.pruning.evidence.Evidence.evaluate", None)
+    monkeypatch.setattr("headscape.ablation.head_evaluator.HeadEvaluator.evaluate", None)
     done = headscape_here(
         monkeypatch, capsys, "ablate", MODEL, "-o", out, *QUICK, *METHODS, "--figures", "none"
     )

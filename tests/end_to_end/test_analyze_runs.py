@@ -22,7 +22,7 @@ OPTIONS = ["--windows", "2", "--length", "32", "--n-iter", "1", "--k", "50"]
 KILLED = """
 import os, signal, sys
 import headscape.recorder.capturing as capturing
-import headscape.study.steps as steps
+import headscape.study.weighted_progress as steps
 where, step, write, written = sys.argv[1], steps.Steps.step, capturing.write_window, []
 def kill_at_step(self, text, cost):
     if text.startswith(where):

@@ -21,9 +21,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def tables(smollm2):
+    from headscape.models.random_inputs import sample_text
     from headscape.recorder.capturing import capture
     from headscape.recorder.interaction import interaction_spectra
-    from headscape.recorder.probe import sample_text
 
     text = TEXT.read_text(encoding="utf-8")[:200_000] if TEXT.exists() else sample_text()
     found = capture(smollm2, text, windows=4, length=256)
@@ -32,7 +32,7 @@ def tables(smollm2):
 
 @pytest.fixture(scope="module")
 def smollm2():
-    from headscape.recorder.models import load_model
+    from headscape.models.loading import load_model
 
     return load_model("default")
 

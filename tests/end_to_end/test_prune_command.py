@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 import headscape as hs
 from cli_runs import headscape, headscape_here, one_line, one_object
-from headscape.study.sample_text import sample_text
+from headscape.models.sample_text import sample_text
 from tiny_models import tiny_causal_model
 
 MODEL = Path(__file__).parents[2] / "examples" / "tiny_model"

@@ -80,7 +80,7 @@ def test_the_geometry_of_the_default_model(models):
 
 
 def test_the_second_start_reads_the_converted_model(models):
-    from headscape.recorder.weights import local_model
+    from headscape.models.local_weights import local_model
 
     folder = local_model("default")
     assert (folder / "model.safetensors").exists()
@@ -88,7 +88,7 @@ def test_the_second_start_reads_the_converted_model(models):
 
 
 def test_the_truncated_default_weights_are_refused(models, tmp_path):
-    from headscape.recorder.weights import packaged_weights
+    from headscape.models.local_weights import packaged_weights
 
     whole = packaged_weights("default").read_bytes()
     (tmp_path / "cut.gguf").write_bytes(whole[: len(whole) // 2])

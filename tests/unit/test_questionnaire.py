@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headscape as hs
-from headscape.geometry import states
+from headscape import notices
 from headscape.geometry.builders.flexible import flexible_tree
 from headscape.geometry.questionnaire import folder_jaccard
 from samples import smooth_tensor
@@ -75,19 +75,19 @@ def found(x, **options):
 
 
 def test_identical_heads_are_named_flat():
-    assert {(states.FLAT_GEOMETRY, "head"), (states.TREE_CLOSED, "head")} <= found(identical_heads())
-    assert (states.TREE_CLOSED, "head") in found(identical_heads(), tree="binary")
+    assert {(notices.FLAT_GEOMETRY, "head"), (notices.TREE_CLOSED, "head")} <= found(identical_heads())
+    assert (notices.TREE_CLOSED, "head") in found(identical_heads(), tree="binary")
 
 
 def test_noise_is_named_flat_and_structure_is_not():
     noise = np.random.default_rng(1).standard_normal((40, 40, 30))
-    assert {(states.FLAT_GEOMETRY, axis) for axis in ("query", "key", "head")} <= found(noise)
+    assert {(notices.FLAT_GEOMETRY, axis) for axis in ("query", "key", "head")} <= found(noise)
     assert found(hs.planted_tensor(40, 40, 3, 8)) == set()
 
 
 def test_a_sink_is_named_disconnected_and_its_tree_travels_with_permutations():
     x = sink()
-    assert (states.DISCONNECTED_AFFINITY, "key") in found(x)
+    assert (notices.DISCONNECTED_AFFINITY, "key") in found(x)
     shuffle = np.random.default_rng(3).permutation(40)
     plain, moved = hs.organize(x), hs.organize(x[:, shuffle])
     levels = [sorted(sorted(shuffle[f].tolist()) for f in level) for level in moved.trees["key"].levels()]
@@ -112,7 +112,7 @@ def test_unsettled_emds_are_named():
     x = np.random.default_rng(5).random((12, 12, 12))
     q = hs.Questionnaire(n_iter=2).fit(x)
     assert q.history_["head"][-1].emd_change > 0.03
-    assert states.EMD_NOT_SETTLED in {w.name for w in q.warnings_ if w.axis == "head"}
+    assert notices.EMD_NOT_SETTLED in {w.name for w in q.warnings_ if w.axis == "head"}
     assert np.isnan(q.history_["head"][0].emd_change)
 
 
@@ -120,7 +120,7 @@ def test_equally_distant_points_close_the_tree():
     affinity = np.full((30, 30), 0.2) + 0.8 * np.eye(30)
     tree, warnings = flexible_tree(affinity)
     assert tree.n_points == 30
-    assert [w.name for w in warnings] == [states.TREE_CLOSED]
+    assert [w.name for w in warnings] == [notices.TREE_CLOSED]
 
 
 @pytest.mark.parametrize("noise", [0.05, 1.0])

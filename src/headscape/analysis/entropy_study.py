@@ -20,7 +20,7 @@ from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.organization import organize
 from headscape.geometry.partition_tree import PartitionTree
-from headscape.geometry.states import GeometryWarning
+from headscape.notices import Notice
 from headscape.tensor.network_tensor import AXES, NetworkTensor
 from headscape.tensor.store import Store, content_hash
 
@@ -70,7 +70,7 @@ class EntropyStudy:
     trees: tuple[Trees, ...]
     field: str
     parameters: dict[str, Any]
-    geometry_warnings: tuple[GeometryWarning, ...] = ()
+    geometry_warnings: tuple[Notice, ...] = ()
 
     @cached_property
     def stability(self) -> RankStability:
@@ -83,7 +83,7 @@ class EntropyStudy:
         return np.asarray(stats.rankdata(self.entropies, axis=1))
 
     @property
-    def warnings(self) -> tuple[GeometryWarning, ...]:
+    def warnings(self) -> tuple[Notice, ...]:
         """Named states in which the ranks or the geometry say little."""
         return (*self.stability.warnings, *self.geometry_warnings)
 
@@ -183,7 +183,7 @@ class EntropyStudy:
             fields=tuple(labels["fields"]),
             field=labels["field"],
             parameters=store.header["parameters"],
-            geometry_warnings=tuple(GeometryWarning(**values) for values in labels["warnings"]),
+            geometry_warnings=tuple(Notice(**values) for values in labels["warnings"]),
         )
 
 
@@ -255,7 +255,7 @@ def entropy_study(
     if trees == "shared":
         options = organize_options | {"progress": staged(progress, "mean of all windows")}
         shared = organize(source.mean(field), **options).trees
-    found: list[GeometryWarning] = []
+    found: list[Notice] = []
     rows: list[WindowEntropies] = []
     used_trees: list[Trees] = []
     for window in range(source.count):
@@ -289,7 +289,7 @@ def study_of_windows(
     field: str,
     parameters: dict[str, Any],
     fields: tuple[str, ...] = (),
-    geometry_warnings: tuple[GeometryWarning, ...] = (),
+    geometry_warnings: tuple[Notice, ...] = (),
 ) -> EntropyStudy:
     """Put the entropies of single windows together: see :class:`EntropyStudy` for the names."""
     return EntropyStudy(
@@ -346,8 +346,8 @@ def window_entropies(
     )
 
 
-def _trees(x: NetworkTensor, window: int, options: Mapping[str, Any], found: list[GeometryWarning]) -> Trees:
+def _trees(x: NetworkTensor, window: int, options: Mapping[str, Any], found: list[Notice]) -> Trees:
     """Organize one window; what the geometry warns of goes to ``found``, with the window's number."""
     result = organize(x, **options)
-    found += [GeometryWarning(w.name, f"window {window}: {w.message}", w.axis) for w in result.warnings]
+    found += [Notice(w.name, f"window {window}: {w.message}", w.axis) for w in result.warnings]
     return result.trees

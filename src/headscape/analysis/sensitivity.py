@@ -16,7 +16,7 @@ from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization, organize
 from headscape.geometry.questionnaire import folder_jaccard
-from headscape.geometry.states import GeometryWarning
+from headscape.notices import Notice
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ class Rerun:
     jaccard_bottom: float
 
     @property
-    def warning(self) -> GeometryWarning | None:
+    def warning(self) -> Notice | None:
         """The named state in which a result hangs on this parameter, or None."""
         moved = [
             f"{what} {value:.2f}"
@@ -58,7 +58,7 @@ class Rerun:
         if not moved:
             return None
         message = f"with {self.parameter} = {self.value} instead: {', '.join(moved)}"
-        return GeometryWarning(HANGS_ON_PARAMETER, message, "head")
+        return Notice(HANGS_ON_PARAMETER, message, "head")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Sensitivity:
     reruns: tuple[Rerun, ...]
 
     @property
-    def warnings(self) -> tuple[GeometryWarning, ...]:
+    def warnings(self) -> tuple[Notice, ...]:
         """The parameters that a result hangs on."""
         return tuple(rerun.warning for rerun in self.reruns if rerun.warning is not None)
 

@@ -15,7 +15,7 @@ from headscape.analysis.intervals import Interval, bootstrap
 from headscape.analysis.softmax_experiment import ORGANIZE_OPTIONS, Masked, softmax_experiment
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
-from headscape.geometry.states import GeometryWarning
+from headscape.notices import Notice
 from headscape.tensor.attention_record import BoolArray
 from headscape.tensor.store import Store, content_hash
 
@@ -97,7 +97,7 @@ class SoftmaxInvariance:
         return int((smallest > 0).sum())
 
     @property
-    def warnings(self) -> tuple[GeometryWarning, ...]:
+    def warnings(self) -> tuple[Notice, ...]:
         """Names the heads whose paraproduct leaves as much over as there was."""
         large = np.flatnonzero(self.of_heads("residual") >= 1)
         if len(large) == 0:
@@ -107,7 +107,7 @@ class SoftmaxInvariance:
         message = (
             f"the complete paraproduct is no better than a constant for {len(large)} heads ({some}{more})"
         )
-        return (GeometryWarning(RESIDUAL_AS_LARGE, message),)
+        return (Notice(RESIDUAL_AS_LARGE, message),)
 
     @property
     def verdict(self) -> str:

@@ -10,7 +10,7 @@ from scipy import stats
 
 from headscape.analysis.intervals import Interval, bootstrap_pairs
 from headscape.errors import InputError
-from headscape.geometry.states import GeometryWarning
+from headscape.notices import Notice
 from headscape.tensor.checks import as_float_array, require_finite
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class RankStability:
     share: float
 
     @property
-    def warnings(self) -> tuple[GeometryWarning, ...]:
+    def warnings(self) -> tuple[Notice, ...]:
         """Names the state in which the ranks do not repeat and no head should be chosen by them."""
         w, jaccard = self.kendall_w.estimate, self.jaccard_bottom.estimate
         if self.n_windows < 2 or np.isnan(w) or (w >= STABLE_W and jaccard >= STABLE_JACCARD):
@@ -69,7 +69,7 @@ class RankStability:
             f"over {self.n_windows} windows Kendall's W is {w:.2f} and the lowest {self.share:.0%} overlap by "
             f"{jaccard:.2f} (Jaccard): which heads are low depends on the text"
         )
-        return (GeometryWarning(RANKS_DO_NOT_REPEAT, message, "head"),)
+        return (Notice(RANKS_DO_NOT_REPEAT, message, "head"),)
 
     @property
     def verdict(self) -> str:

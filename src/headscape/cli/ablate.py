@@ -74,7 +74,7 @@ def ablate(
     inputs, calibration = windows_inputs(text, images, calibrate, evaluate)
     chosen, numbers = methods_of(methods, table), counts_of(counts)
     formats = [] if figures == "none" else figures.split(",")
-    from headscape.pruning.ablation import ablation_study, curve_labels
+    from headscape.ablation.ablation_study import ablation_study, curve_labels
 
     curve_labels(chosen, repair)
     folder = output_folder(out)

@@ -112,7 +112,7 @@ def _subject(
 
 
 def _model(name: str, device: str | None, dtype: str) -> Any:
-    from headscape.recorder.models import load_model
+    from headscape.models.loading import load_model
 
     return load_model(name, device=device, dtype=dtype)
 

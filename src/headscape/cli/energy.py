@@ -125,10 +125,10 @@ def _captured(
             raise InputError(f"{source} is a capture, which holds its windows: leave out --text and --image.")
         remark = "W_Q^T W_K is not known: a capture holds no weights."
         return Capture.load(source).select(stack), None, None, remark
+    from headscape.models.loading import load_model
+    from headscape.models.random_inputs import sample_text
     from headscape.recorder.capturing import capture
     from headscape.recorder.interaction import interaction_spectra
-    from headscape.recorder.models import load_model
-    from headscape.recorder.probe import sample_text
 
     progress("loading the model", 0, 1)
     loaded = load_model(source, device=device, dtype=dtype)

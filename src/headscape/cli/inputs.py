@@ -42,7 +42,7 @@ def windows_inputs(
     if images is not None:
         return images_of(images), None
     if not given:
-        from headscape.study.sample_text import sample_text
+        from headscape.models.sample_text import sample_text
 
         return sample_text(), None
     return given[0], calibrate
@@ -50,8 +50,8 @@ def windows_inputs(
 
 def methods_of(names: str, table: Path | None) -> dict[str, Any]:
     """Return methods by name; what is no method of headscape is a column of the table."""
-    from headscape.pruning.ablation_result import REPAIRED
-    from headscape.pruning.rankings import METHODS, REVERSED, read_scores
+    from headscape.ablation.ablation_result import REPAIRED
+    from headscape.ablation.rankings import METHODS, REVERSED, read_scores
 
     found: dict[str, Any] = {}
     for word in (word.strip() for word in names.split(",")):

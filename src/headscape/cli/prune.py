@@ -122,7 +122,7 @@ def _require_target(out: Path | None) -> None:
         raise InputError(
             "give a folder for the pruned model with -o, or --dry-run to see what it would cost."
         )
-    from headscape.pruning.reload import require_free
+    from headscape.pruning.pruned_files import require_free
 
     require_free(out)
 
@@ -131,11 +131,11 @@ def _made(
     trial: Any, loaded: Any, name: str, out: Path, manifest: Path | None, progress: Any
 ) -> dict[str, Any]:
     """Cut, save, time, and return what that gave."""
-    from headscape.pruning.card import model_card
-    from headscape.pruning.exchange import export_manifest
-    from headscape.pruning.reload import save_pruned
+    from headscape.models.license import packaged_name, weights_license
+    from headscape.pruning.manifest_files import export_manifest
+    from headscape.pruning.model_card import model_card
+    from headscape.pruning.pruned_files import save_pruned
     from headscape.pruning.speed import measured_speed
-    from headscape.study.license import packaged_name, weights_license
 
     progress("cutting heads out", 0, 1)
     pruned = trial.prune()

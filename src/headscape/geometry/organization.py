@@ -12,7 +12,7 @@ from headscape.errors import InputError
 from headscape.geometry.diffusion import Eigenpairs, diffusion_map
 from headscape.geometry.partition_tree import PartitionTree
 from headscape.geometry.questionnaire import Iteration, Questionnaire
-from headscape.geometry.states import GeometryWarning
+from headscape.notices import Notice
 from headscape.tensor.checks import as_float_array
 from headscape.tensor.network_tensor import NetworkTensor
 from headscape.tensor.store import Part, Store, content_hash
@@ -33,7 +33,7 @@ class Organization:
     affinities: Mapping[str, NDArray[np.float64]]
     eigenpairs: Mapping[str, Eigenpairs]
     history: Mapping[str, tuple[Iteration, ...]]
-    warnings: tuple[GeometryWarning, ...]
+    warnings: tuple[Notice, ...]
     parameters: Mapping[str, Any]
     input_hash: str
     heads: tuple[tuple[int, int], ...] = ()
@@ -114,7 +114,7 @@ class Organization:
                 for axis, part in parts.items()
             },
             history={axis: _read_history(part) for axis, part in parts.items()},
-            warnings=tuple(GeometryWarning(**values) for values in labels["warnings"]),
+            warnings=tuple(Notice(**values) for values in labels["warnings"]),
             parameters=store.header["parameters"],
             input_hash=store.header["input_hash"],
             heads=tuple((layer, head) for layer, head in labels["heads"]),

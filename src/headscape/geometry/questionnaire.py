@@ -17,8 +17,8 @@ from headscape.geometry.builders.flexible import flexible_tree
 from headscape.geometry.diffusion import FLAT_EIGENVALUE, Eigenpairs, markov_eigenpairs
 from headscape.geometry.leaf_order import ordered_leaves
 from headscape.geometry.partition_tree import PartitionTree
-from headscape.geometry.states import DISCONNECTED_AFFINITY, EMD_NOT_SETTLED, FLAT_GEOMETRY, GeometryWarning
 from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES, tree_emd
+from headscape.notices import DISCONNECTED_AFFINITY, EMD_NOT_SETTLED, FLAT_GEOMETRY, Notice
 from headscape.tensor.checks import as_float_array, require_finite
 from headscape.tensor.network_tensor import axis_names
 
@@ -133,7 +133,7 @@ class Questionnaire:
         axes = axis_names(array.ndim)
         self._check(axes)
         *others, last = axes
-        self.warnings_: list[GeometryWarning] = []
+        self.warnings_: list[Notice] = []
         initial = INITIAL_AFFINITIES[self.init]
         trees: dict[str, PartitionTree] = {}
         for place, axis in enumerate(others):
@@ -143,7 +143,7 @@ class Questionnaire:
         self.emd_: dict[str, NDArray[np.float64]] = {}
         self.affinities_: dict[str, NDArray[np.float64]] = {}
         self.eigenpairs_: dict[str, Eigenpairs] = {}
-        closed: dict[str, list[GeometryWarning]] = {}
+        closed: dict[str, list[Notice]] = {}
         for iteration in range(self.n_iter):
             for axis in (last, *others):
                 seen = self.initial_trees_ if axis == "head" and self.head_trees == "initial" else trees
@@ -191,7 +191,7 @@ class Questionnaire:
 
     def _grow(
         self, affinity: NDArray[np.float64], axis: str, pairs: Eigenpairs | None
-    ) -> tuple[PartitionTree, list[GeometryWarning]]:
+    ) -> tuple[PartitionTree, list[Notice]]:
         kind = self.tree if isinstance(self.tree, str) else self.tree.get(axis, "flexible")
         if kind == "binary":
             tree, found = binary_tree(affinity)
@@ -199,7 +199,7 @@ class Questionnaire:
             tree, found = flexible_tree(
                 affinity, tree_constant=self.tree_constant, n_eigs=self.n_eigs, eigenpairs=pairs
             )
-        return tree, [GeometryWarning(w.name, w.message, axis) for w in found]
+        return tree, [Notice(w.name, w.message, axis) for w in found]
 
     def _ordered(self, tree: PartitionTree, axis: str) -> PartitionTree:
         return ordered_leaves(tree, self.emd_[axis], self.eigenpairs_[axis].vectors[:, 1:])
@@ -210,7 +210,7 @@ class Questionnaire:
 
         return tell if self.progress is not no_progress else no_progress
 
-    def _states(self, axis: str) -> list[GeometryWarning]:
+    def _states(self, axis: str) -> list[Notice]:
         emd, affinity, values = self.emd_[axis], self.affinities_[axis], self.eigenpairs_[axis].values[1:]
         n = len(emd)
         found = []
@@ -220,10 +220,10 @@ class Questionnaire:
             spread = (three - quarter) / median if median > 0 else np.inf
             gap = values[-1] / values[0] if values[0] > FLAT_EIGENVALUE else 1.0
             if distances.max() == 0:
-                found.append(GeometryWarning(FLAT_GEOMETRY, "all points are equal: every EMD is zero", axis))
+                found.append(Notice(FLAT_GEOMETRY, "all points are equal: every EMD is zero", axis))
             elif spread < FLAT_SPREAD and gap > FLAT_GAP:
                 found.append(
-                    GeometryWarning(
+                    Notice(
                         FLAT_GEOMETRY,
                         f"the points are nearly equally far apart (interquartile range {spread:.1%} of the median "
                         f"EMD, eigenvalue {len(values)} is {gap:.2f} of the first): what the tree shows is noise",
@@ -234,7 +234,7 @@ class Questionnaire:
         if pieces > 1:
             apart = n - int(np.bincount(piece).max())
             found.append(
-                GeometryWarning(
+                Notice(
                     DISCONNECTED_AFFINITY,
                     f"the affinity falls into {pieces} pieces; {apart} of {n} points lie outside the largest",
                     axis,
@@ -243,7 +243,7 @@ class Questionnaire:
         change, limit = self.history_[axis][-1].emd_change, SETTLED.get(axis, SETTLED_ELSEWHERE)
         if change > limit:
             found.append(
-                GeometryWarning(
+                Notice(
                     EMD_NOT_SETTLED,
                     f"the EMDs still changed by {change:.1%} in the last iteration (settled: below {limit:.0%}); "
                     "try more iterations",

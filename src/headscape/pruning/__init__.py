@@ -1,1 +1,1 @@
-"""Which heads matter, and models without those that do not: rankings, ablation, removal, repair."""
+"""Smaller models: heads cut out for real, with a manifest, and files that load again."""

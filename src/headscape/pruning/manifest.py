@@ -13,7 +13,7 @@ from headscape.errors import FileFormatError
 from headscape.pruning.savings import Savings
 
 if TYPE_CHECKING:
-    from headscape.recorder.slicing import LayerHeads
+    from headscape.models.adapters.slicing import LayerHeads
 
 FORMAT = "headscape/pruning/1"
 Pairs = tuple[tuple[int, int], ...]
@@ -100,7 +100,7 @@ class Manifest:
         FileFormatError
             If something is missing, impossible, or written by a newer headscape.
         """
-        from headscape.recorder.fewer_heads import layers_of
+        from headscape.models.fewer_heads import layers_of
 
         layers = layers_of(values, path)
         try:
@@ -132,7 +132,7 @@ class Manifest:
 
 def manifest_of(model: Any) -> Manifest | None:
     """Return the manifest in a model's config, or None if it was not pruned."""
-    from headscape.recorder.fewer_heads import pruning_record
+    from headscape.models.fewer_heads import pruning_record
 
     record = pruning_record(model.config)
     return None if record is None else Manifest.from_dict(record, Path("the model's config"))

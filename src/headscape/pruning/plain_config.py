@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from headscape.recorder.slicing import LayerHeads, head_dim, shared_config
+from headscape.models.adapters.slicing import LayerHeads, head_dim, shared_config
 
 _COUNTS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 

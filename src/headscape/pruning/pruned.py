@@ -82,7 +82,7 @@ class Pruned:
 
 def noted(model: Any, manifest: Manifest) -> Manifest:
     """Write a manifest into a model's config, and return it."""
-    from headscape.recorder.fewer_heads import KEY
+    from headscape.models.fewer_heads import KEY
 
     setattr(model.config, KEY, manifest.to_dict())
     return manifest

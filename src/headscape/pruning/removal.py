@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscape.errors import InputError, ModelError
+from headscape.models import require_models_extra
 from headscape.pruning.grouping import removable
 from headscape.pruning.manifest import Manifest, Pairs, manifest_of
 from headscape.pruning.pruned import Pruned, listed, noted
 from headscape.pruning.savings import Savings, cost
-from headscape.recorder import require_models_extra
 from headscape.tensor.store import software_versions
 
 if TYPE_CHECKING:
     import torch
 
-    from headscape.pruning.repair import Repair
-    from headscape.recorder.sites import AttentionSite, Heads
-    from headscape.recorder.slicing import LayerHeads
+    from headscape.ablation.repair import Repair
+    from headscape.models.adapters.slicing import LayerHeads
+    from headscape.models.attention_modules import AttentionSite, Heads
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def prune(model: Any, heads: "Heads", *, in_place: bool = False, repair: "Repair
     Parameters
     ----------
     model
-        A transformers model of a family that is supported; see ``headscape.recorder.families``.
+        A transformers model of a family that is supported; see ``headscape.models.adapters.families``.
     heads
         (layer, head) pairs of its first self-attention stack, the least needed first. Where query heads share
         keys, a layer can lose whole groups, and the same number from every group that stays: the most that is
@@ -41,7 +41,7 @@ def prune(model: Any, heads: "Heads", *, in_place: bool = False, repair: "Repair
     in_place
         Change the model itself instead of a copy.
     repair
-        Output projections to write before the heads are cut out, as ``headscape.pruning.repair.repair`` fits them.
+        Output projections to write before the heads are cut out, as ``headscape.ablation.repair.repair`` fits them.
 
     Returns
     -------
@@ -92,8 +92,8 @@ def cut(model: Any, cuts: "Sequence[LayerHeads]", manifest: Manifest) -> Pruned:
     manifest
         Its layers are in the original's numbers; savings and ``plain`` are found out here.
     """
+    from headscape.models.adapters.slicing import keep_heads
     from headscape.pruning.plain_config import settle_config
-    from headscape.recorder.slicing import keep_heads
 
     keep_heads(model, cuts)
     plain = settle_config(model, manifest.layers, manifest.config)
@@ -112,9 +112,9 @@ def probed_sites(model: Any) -> "tuple[AttentionSite, ...]":
         )
     if not hasattr(model, "config"):
         raise ModelError(f"{type(model).__name__} is no transformers model: it has no config.")
-    from headscape.recorder.probe import probe_windows
-    from headscape.recorder.recording import arguments_for
-    from headscape.recorder.sites import attention_sites
+    from headscape.models.attention_modules import attention_sites
+    from headscape.models.forward_pass import arguments_for
+    from headscape.models.random_inputs import probe_windows
 
     [window] = probe_windows(model, length=_PROBE_LENGTH, windows=1)
     return attention_sites(model, arguments_for(model, window))
@@ -132,7 +132,7 @@ def require_removable(model: Any, heads: "Heads | None" = None) -> Pairs:
 
 def require_prunable(model: Any, cuts: "Sequence[LayerHeads]") -> None:
     """Raise unless heads can be cut out of every layer of a model."""
-    from headscape.recorder.slicing import require_sliceable, shared_weights
+    from headscape.models.adapters.slicing import require_sliceable, shared_weights
 
     if len({layer.module for layer in cuts}) < len(cuts):
         raise shared_weights(model)
@@ -141,8 +141,8 @@ def require_prunable(model: Any, cuts: "Sequence[LayerHeads]") -> None:
 
 def _plan(heads: "Heads", sites: "Sequence[AttentionSite]") -> "tuple[list[LayerHeads], Pairs]":
     """Return what every layer keeps, and the heads that were asked for but cannot go."""
-    from headscape.recorder.sites import require_known_heads
-    from headscape.recorder.slicing import LayerHeads
+    from headscape.models.adapters.slicing import LayerHeads
+    from headscape.models.attention_modules import require_known_heads
 
     pairs = require_known_heads(heads, sites)
     if not pairs:
@@ -174,7 +174,7 @@ def _plan(heads: "Heads", sites: "Sequence[AttentionSite]") -> "tuple[list[Layer
 
 def _original_layers(sites: "Sequence[AttentionSite]", earlier: Manifest | None) -> "tuple[LayerHeads, ...]":
     """Return the layers of the original model, with the heads of it that the model has now."""
-    from headscape.recorder.slicing import LayerHeads
+    from headscape.models.adapters.slicing import LayerHeads
 
     if earlier is None:
         return tuple(
@@ -197,8 +197,8 @@ def _composed(layer: "LayerHeads", cut: "LayerHeads") -> "LayerHeads":
 
 def _new_manifest(model: Any, sites: "Sequence[AttentionSite]", layers: "tuple[LayerHeads, ...]") -> Manifest:
     """Return the manifest of a model that still has all its heads."""
+    from headscape.models.loading import weights_hash
     from headscape.pruning.plain_config import head_counts
-    from headscape.recorder.models import weights_hash
 
     require_prunable(model, layers)
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
@@ -238,8 +238,8 @@ def write_projections(
     matrices, biases
         By layer.
     """
-    from headscape.pruning.projections import OutputProjection, write
-    from headscape.recorder.slicing import output_module
+    from headscape.ablation.projections import OutputProjection, write
+    from headscape.models.adapters.slicing import output_module
 
     modules = {layer.layer: OutputProjection(output_module(model, layer.module), 1) for layer in layers}
     for number in {*matrices, *biases} - set(modules):

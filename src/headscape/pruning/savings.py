@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     import torch
 
-    from headscape.recorder.sites import AttentionSite
+    from headscape.models.attention_modules import AttentionSite
 
 LENGTH = 256
 
@@ -126,7 +126,7 @@ def cost(model: "torch.nn.Module", sites: "Sequence[AttentionSite]", length: int
     """
     import torch
 
-    from headscape.recorder.slicing import head_dim
+    from headscape.models.adapters.slicing import head_dim
 
     linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear) or type(m).__name__ == "Conv1D"]
     flops = sum(2 * module.get_parameter("weight").numel() for module in linear)

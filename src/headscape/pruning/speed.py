@@ -12,7 +12,7 @@ from typing import Any
 
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
-from headscape.recorder import require_models_extra
+from headscape.models import require_models_extra
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ def measured_speed(
     require_models_extra()
     import torch
 
-    from headscape.recorder.probe import probe_windows
-    from headscape.recorder.recording import arguments_for, evaluating
+    from headscape.models.forward_pass import arguments_for, evaluating
+    from headscape.models.random_inputs import probe_windows
 
     for name, value in (("length", length), ("new_tokens", new_tokens), ("repeats", repeats)):
         if value < 1:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscape.ablation.rankings import Method, check_method, method_name
 from headscape.analysis.intervals import Interval, bootstrap
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
-from headscape.pruning.rankings import Method, check_method, method_name
-from headscape.recorder import require_models_extra
+from headscape.models import require_models_extra
 
 if TYPE_CHECKING:
-    from headscape.pruning.evidence import Evidence
-    from headscape.pruning.objective import Loss
+    from headscape.ablation.head_evaluator import HeadEvaluator
+    from headscape.ablation.objective import Loss
+    from headscape.ablation.repair import Repair
     from headscape.pruning.pruned import Pruned
-    from headscape.pruning.repair import Repair
 
 FloatArray64 = NDArray[np.float64]
 RANDOM_DRAWS = 5
@@ -206,11 +206,11 @@ def pruning_trial(
         ``.prune()`` makes the smaller model.
     """
     require_models_extra()
-    from headscape.pruning.evidence import Evidence
+    from headscape.ablation.calibration_split import split_windows
+    from headscape.ablation.head_evaluator import HeadEvaluator
+    from headscape.ablation.repair import repair as fitted
     from headscape.pruning.pruned import listed
     from headscape.pruning.removal import require_removable
-    from headscape.pruning.repair import repair as fitted
-    from headscape.pruning.splitting import split_windows
     from headscape.recorder.capturing import as_loaded
 
     check_method(method)
@@ -222,8 +222,8 @@ def pruning_trial(
     split = split_windows(
         loaded, inputs, calibration, windows=windows, calibration_count=calibration_windows, length=length
     )
-    calibrated = Evidence(loaded, split.calibration, loss=loss, seed=seed, progress=progress)
-    judge = Evidence(loaded, split.evaluation, loss=loss, seed=seed)
+    calibrated = HeadEvaluator(loaded, split.calibration, loss=loss, seed=seed, progress=progress)
+    judge = HeadEvaluator(loaded, split.evaluation, loss=loss, seed=seed)
     held = require_removable(loaded.model, heads)
     # What stays in the smaller model must not be switched off in the trial of it.
     given = tuple((int(layer), int(head)) for layer, head in heads or ())
@@ -257,31 +257,31 @@ def pruning_trial(
     )
 
 
-def _chosen(evidence: "Evidence", method: Method, fraction: float) -> tuple[tuple[int, int], ...]:
-    from headscape.pruning.greedy import Prices, ScorePrices, greedy_removal, removable_units
-    from headscape.pruning.rankings import ranking_of
-    from headscape.pruning.scores.reconstruction import reconstruction_prices
+def _chosen(evaluator: "HeadEvaluator", method: Method, fraction: float) -> tuple[tuple[int, int], ...]:
+    from headscape.ablation.greedy import Prices, ScorePrices, greedy_removal, removable_units
+    from headscape.ablation.rankings import ranking_of
+    from headscape.ablation.scores.reconstruction import reconstruction_prices
 
-    count = int(fraction * len(evidence.heads) + 1e-9)
+    count = int(fraction * len(evaluator.heads) + 1e-9)
     prices: dict[int, Prices]
     if isinstance(method, str) and method == "reconstruction":
-        prices = dict(reconstruction_prices(evidence))
+        prices = dict(reconstruction_prices(evaluator))
     else:
-        frame = ranking_of(evidence, method).to_frame()["score"]
-        prices = {site.layer: ScorePrices(frame.loc[site.layer].to_numpy()) for site in evidence.sites}
-    steps = greedy_removal(evidence.sites, prices, removable_units, count, evidence.progress)
+        frame = ranking_of(evaluator, method).to_frame()["score"]
+        prices = {site.layer: ScorePrices(frame.loc[site.layer].to_numpy()) for site in evaluator.sites}
+    steps = greedy_removal(evaluator.sites, prices, removable_units, count, evaluator.progress)
     if not steps:
-        first = evidence.sites[0]
+        first = evaluator.sites[0]
         least = min(first.n_kv_heads, first.n_heads // first.n_kv_heads)
         raise InputError(
-            f"fraction must leave room for what can be cut out at once, but {fraction:g} of {len(evidence.heads)} "
+            f"fraction must leave room for what can be cut out at once, but {fraction:g} of {len(evaluator.heads)} "
             f"heads is {count}, and a layer of {first.n_heads} heads on {first.n_kv_heads} key-value heads loses at "
             f"least {least}."
         )
     return tuple((step.layer, head) for step in steps for head in step.heads)
 
 
-def _random_losses(judge: "Evidence", count: int, seed: int, progress: Progress) -> FloatArray64:
+def _random_losses(judge: "HeadEvaluator", count: int, seed: int, progress: Progress) -> FloatArray64:
     rng = np.random.default_rng(seed)
     rows = []
     for draw in range(RANDOM_DRAWS):

@@ -8,8 +8,8 @@ import numpy as np
 
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
-from headscape.recorder import require_models_extra
-from headscape.recorder.models import LoadedModel, load_model
+from headscape.models import require_models_extra
+from headscape.models.loading import Model, load_model
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.capture import KIND, Capture, window_name
 from headscape.tensor.capture_window import Labels, write_window
@@ -98,7 +98,7 @@ def capture(
 
 
 def capture_windows(
-    loaded: LoadedModel,
+    loaded: Model,
     windows: "Sequence[WindowInput]",
     *,
     layers: Collection[int] | None = None,
@@ -137,7 +137,7 @@ class _Run:
 
     def __init__(
         self,
-        loaded: LoadedModel,
+        loaded: Model,
         layers: Collection[int] | None,
         heads: Sequence[tuple[int, int]] | None,
         exact: bool,
@@ -146,7 +146,8 @@ class _Run:
 
     def records(self, window: "WindowInput", number: int) -> list[AttentionRecord]:
         """Return the records of one window, or raise if the model cannot take it."""
-        from headscape.recorder.recording import arguments_for, record_batch, without_extras
+        from headscape.models.forward_pass import arguments_for, without_extras
+        from headscape.recorder.recording import record_batch
 
         arguments = arguments_for(self.model, window.arguments)
         # Neither a cache of keys nor logits of all tokens is wanted; they would take most of the memory.
@@ -217,7 +218,7 @@ def as_loaded(
     dtype: "str | torch.dtype | None" = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
-) -> LoadedModel:
+) -> Model:
     """Return a model with its tokenizer, loading it if a name is given: see :func:`capture`."""
     import torch
 
@@ -229,9 +230,9 @@ def as_loaded(
             revision=revision,
             trust_remote_code=trust_remote_code,
         )
-        return LoadedModel(loaded.model, tokenizer or loaded.tokenizer, loaded.name, loaded.revision)
-    if isinstance(model, LoadedModel):
-        return LoadedModel(model.model, tokenizer or model.tokenizer, model.name, model.revision)
+        return Model(loaded.model, tokenizer or loaded.tokenizer, loaded.name, loaded.revision)
+    if isinstance(model, Model):
+        return Model(model.model, tokenizer or model.tokenizer, model.name, model.revision)
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"model must be a transformers model or a name, but is {type(model).__name__}.")
     if device is not None or dtype is not None:
@@ -240,7 +241,7 @@ def as_loaded(
             "model.to(...) first."
         )
     name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
-    return LoadedModel(model, tokenizer, str(name), revision)
+    return Model(model, tokenizer, str(name), revision)
 
 
 def _chosen_layers(

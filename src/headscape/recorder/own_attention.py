@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscape.recorder.attention import AttentionCall, observed
-from headscape.recorder.recording import Recording, evaluating
+from headscape.models.adapters.attention_interface import AttentionCall, observed
+from headscape.models.forward_pass import evaluating
+from headscape.recorder.recording import Recording
 from headscape.tensor.attention_record import AttentionRecord
 
 Implementation = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]

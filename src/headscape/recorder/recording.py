@@ -1,10 +1,8 @@
 """Recording: what an observer keeps of a forward pass, as one list of records per row of the batch."""
 
-import inspect
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscape.errors import HeadscapeError, InputError, ModelError
-from headscape.recorder.attention import (
+from headscape.errors import InputError, ModelError
+from headscape.models.adapters.attention_interface import (
     MASKED_BELOW,
     WORKING_FAMILIES,
     AttentionCall,
     is_plain_causal,
     observed,
 )
-from headscape.recorder.stacks import LayerNumbers, stack_names
+from headscape.models.forward_pass import evaluating, forward
+from headscape.models.stacks import LayerNumbers, stack_names
 from headscape.tensor.attention_record import (
     AttentionRecord,
     BoolArray,
@@ -194,46 +193,6 @@ def record_batch(
     with observed(model, recording), evaluating(model), torch.no_grad():
         forward(model, inputs, what)
     return recording.records()
-
-
-def arguments_for(model: torch.nn.Module, arguments: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the arguments of a forward pass on the model's device, floating ones in its precision."""
-    weight = next(model.parameters())
-    return {
-        name: value.to(device=weight.device, dtype=weight.dtype if value.is_floating_point() else None)
-        for name, value in arguments.items()
-    }
-
-
-def without_extras(model: torch.nn.Module) -> dict[str, Any]:
-    """Return the arguments that keep a pass small: no cache of keys, and logits of the last token only."""
-    accepted = inspect.signature(model.forward).parameters
-    return {n: v for n, v in (("use_cache", False), ("logits_to_keep", 1)) if n in accepted}
-
-
-def forward(model: torch.nn.Module, arguments: Mapping[str, Any], what: str) -> Any:
-    """Run a forward pass, or raise one clear error if the model cannot take what it is given."""
-    try:
-        return model(**arguments)
-    except HeadscapeError:
-        raise
-    except Exception as error:  # whatever a model's own code raises on inputs it was not made for
-        raise ModelError(
-            f"the forward pass of {type(model).__name__} failed on {what} ({type(error).__name__}: {error}). It "
-            f"was given {', '.join(arguments)}."
-        ) from error
-
-
-@contextmanager
-def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Switch dropout off, and put every part of the model back into its own mode afterwards."""
-    training = [module for module in model.modules() if module.training]
-    try:
-        model.eval()
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _split_terms(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscape.pruning.ablation_result import BAND, REPAIRED, AblationStudy, is_random
+from headscape.ablation.ablation_result import BAND, REPAIRED, AblationStudy, is_random
 from headscape.report.style import QUIET, new_figure, note
 
 if TYPE_CHECKING:

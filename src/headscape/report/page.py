@@ -13,7 +13,7 @@ from importlib import resources, util
 from pathlib import Path
 from typing import Any
 
-from headscape.errors import MissingPartError
+from headscape.errors import MissingDependencyError
 from headscape.tensor.store import write_text_atomically
 
 FIRST_FINDINGS = 4
@@ -119,7 +119,7 @@ def _read(name: str) -> str:
 
 def _plotly() -> str:
     if util.find_spec("plotly") is None:
-        raise MissingPartError(
+        raise MissingDependencyError(
             'the report needs plotly, which is not installed. Install it with: pip install "headscape[report]"'
         )
     from plotly.offline import get_plotlyjs

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headscape.geometry.states import GeometryWarning
-from headscape.pruning.ablation_result import AblationStudy, is_random
+from headscape.ablation.ablation_result import AblationStudy, is_random
+from headscape.notices import Notice
 from headscape.study.stage import Material, Result, Stage, Summary
 
 METHODS = ("haar", "gradient", "reconstruction", "reconstruction+repair", "random")
@@ -17,9 +17,9 @@ METHODS = ("haar", "gradient", "reconstruction", "reconstruction+repair", "rando
 
 def measure_ablation(material: Material, window: int) -> Result:
     """Return the curves of the ablation study, or why there are none."""
+    from headscape.ablation.ablation_study import ablation_study
+    from headscape.ablation.calibration_split import split_windows
     from headscape.errors import InputError
-    from headscape.pruning.ablation import ablation_study
-    from headscape.pruning.splitting import split_windows
 
     if material.loaded is None:
         return Result({}, {"missing": "the model was not at hand, only a capture of it"})
@@ -59,7 +59,7 @@ def summarize_ablation(material: Material, results: Sequence[Result]) -> Summary
         if not is_random(method) and not method.endswith("+repair"):
             places = {(int(layer), int(head)): i for i, (layer, head) in enumerate(curve.orders[0])}
             columns[f"place_{method}"] = [places.get(pair, np.nan) for pair in material.heads]
-    warnings = tuple(GeometryWarning("ablation", text, "") for text in study.warnings)
+    warnings = tuple(Notice("ablation", text, "") for text in study.warnings)
     return Summary(material.frame(columns), study.findings, warnings, study, headlines=2)
 
 

@@ -13,13 +13,13 @@ from threadpoolctl import threadpool_limits
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.organization import organize
+from headscape.models.license import weights_license
+from headscape.models.sample_text import sample_text
 from headscape.study.folder import StudyFolder, organization_part
-from headscape.study.license import weights_license
-from headscape.study.sample_text import sample_text
 from headscape.study.stage import Material, Result, Stage
 from headscape.study.stages import STAGES, chosen_stages
-from headscape.study.steps import Steps
 from headscape.study.study import Study
+from headscape.study.weighted_progress import Steps
 from headscape.tensor.capture import Capture
 
 CAPTURE_COST, ORGANIZE_COST = 4.0, 12.0
@@ -172,9 +172,9 @@ def _captured(
     steps: Steps,
 ) -> tuple[Capture, Any]:
     """Load the model, capture its windows (finished ones not again), and return both."""
+    from headscape.models.loading import Model, load_model
     from headscape.recorder.capturing import capture as capture_model
     from headscape.recorder.inputs import DEFAULT_WINDOWS
-    from headscape.recorder.models import LoadedModel, load_model
 
     expected = parameters["windows"] or DEFAULT_WINDOWS
     cost = CAPTURE_COST * expected
@@ -185,9 +185,7 @@ def _captured(
             known = {name: value for name, value in how.items() if value is not None}
             loaded = load_model(model, **known)
         else:
-            loaded = (
-                model if isinstance(model, LoadedModel) else LoadedModel(model, tokenizer, _model_name(model))
-            )
+            loaded = model if isinstance(model, Model) else Model(model, tokenizer, _model_name(model))
         if tokenizer is not None:
             loaded = dataclasses.replace(loaded, tokenizer=tokenizer)
     with steps.step("capturing", 0.7 * cost) as tell:

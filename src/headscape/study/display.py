@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from headscape.ablation.ablation_result import REPAIRED, AblationStudy, is_random
 from headscape.analysis.entropy import coefficients_by_support
 from headscape.energy.spectrum import energy_spectrum
-from headscape.pruning.ablation_result import REPAIRED, AblationStudy, is_random
+from headscape.models.license import packaged_name
 from headscape.report.ablation_figures import method_colors
 from headscape.report.measures import MEASURES, in_table, measure_of
 from headscape.report.page import PageData
 from headscape.report.pictures import float_text, gray_png, root_bytes, signed_bytes
-from headscape.study.license import packaged_name
 from headscape.study.tables import json_value
 from headscape.tensor.fields import field_of_head
 

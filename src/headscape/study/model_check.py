@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-    from headscape.recorder.models import LoadedModel
+    from headscape.models.loading import Model
     from headscape.recorder.own_attention import OwnAttention
 
 POSITION_SHIFT = 64
@@ -79,29 +79,29 @@ def check_model(
     return findings + judge_differences(differences, limit), records, differences
 
 
-def with_tokenizer(model: Any, tokenizer: Any) -> LoadedModel:
+def with_tokenizer(model: Any, tokenizer: Any) -> Model:
     """Return a model, loaded if a name was given, with the tokenizer that reads its text."""
-    from headscape.recorder.models import LoadedModel, load_model
+    from headscape.models.loading import Model, load_model
 
     if isinstance(model, str | os.PathLike):
         model = load_model(model)
-    if isinstance(model, LoadedModel):
-        return LoadedModel(model.model, tokenizer or model.tokenizer, model.name, model.revision)
+    if isinstance(model, Model):
+        return Model(model.model, tokenizer or model.tokenizer, model.name, model.revision)
     if not hasattr(model, "named_modules"):
         raise InputError(
             "check takes a transformers model or its name, a capture, or a network tensor, but got "
             f"{type(model).__name__}."
         )
     name = getattr(getattr(model, "config", None), "name_or_path", "") or type(model).__name__
-    return LoadedModel(model, tokenizer, str(name))
+    return Model(model, tokenizer, str(name))
 
 
 def read_windows(
-    loaded: LoadedModel, inputs: Any, *, length: int | None, windows: int, seed: int
+    loaded: Model, inputs: Any, *, length: int | None, windows: int, seed: int
 ) -> list[Mapping[str, Any]]:
     """Return the arguments of the forward pass for each window: of the inputs, or of a probe."""
+    from headscape.models.random_inputs import default_length, probe_windows
     from headscape.recorder.inputs import InputReader
-    from headscape.recorder.probe import default_length, probe_windows
 
     if inputs is None:
         return list(probe_windows(loaded.model, length=length, windows=windows, seed=seed))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headscape.engine import Progress, no_progress
 from headscape.geometry.organization import Organization
-from headscape.geometry.states import GeometryWarning
+from headscape.notices import Notice
 from headscape.tensor.capture import Capture
 from headscape.tensor.network_tensor import NetworkTensor
 from headscape.tensor.store import Part, PartWriter
@@ -117,7 +117,7 @@ class Summary:
 
     columns: "pd.DataFrame"
     findings: tuple[str, ...] = ()
-    warnings: tuple[GeometryWarning, ...] = ()
+    warnings: tuple[Notice, ...] = ()
     detail: Any = None
     headlines: int = 1
 

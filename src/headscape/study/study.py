@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from headscape.ablation.ablation_result import AblationStudy
 from headscape.analysis.entropy_study import EntropyStudy
 from headscape.energy.table import EnergyTables
 from headscape.errors import FileFormatError, InputError
 from headscape.geometry.organization import Organization
-from headscape.geometry.states import GeometryWarning
-from headscape.pruning.ablation_result import AblationStudy
+from headscape.notices import Notice
 from headscape.study.folder import (
     CAPTURE,
     KIND,
@@ -108,7 +108,7 @@ class Study:
         return pd.concat([self._geometry_columns(), *columns], axis=1)
 
     @cached_property
-    def warnings(self) -> tuple[GeometryWarning, ...]:
+    def warnings(self) -> tuple[Notice, ...]:
         """Named states in which the geometry or the ranks say little; equal ones of several windows are one."""
         seen: dict[tuple[str, str], list[str]] = {}
         for organization in self.organizations:
@@ -120,7 +120,7 @@ class Study:
             if self.windows > 1:
                 first = "" if len(messages) == 1 else "; in the first of them"
                 text = f"in {len(messages)} of {self.windows} windows{first}: {text}"
-            merged.append(GeometryWarning(name, text, axis))
+            merged.append(Notice(name, text, axis))
         of_stages = [warning for summary in self.summaries.values() for warning in summary.warnings]
         return (*of_stages, *merged)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headscape.errors import ModelError
-from headscape.recorder.attention import WORKING_FAMILIES, observed
+from headscape.models.adapters.attention_interface import WORKING_FAMILIES, observed
 from headscape.recorder.recording import Recording, record_batch
 from headscape.tensor.fields import energy, logits, probs
 from tiny_models import (

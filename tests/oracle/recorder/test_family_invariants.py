@@ -6,7 +6,7 @@ import torch
 
 from headscape.energy.invariants import Status
 from headscape.errors import ModelError
-from headscape.recorder.attention import observed
+from headscape.models.adapters.attention_interface import observed
 from headscape.recorder.interaction import head_weights, interaction_spectra
 from headscape.recorder.recording import record_batch
 from headscape.study.check import check

@@ -2,8 +2,8 @@
 
 import torch
 
-from headscape.pruning.gates import switched_off
 from headscape.pruning.removal import probed_sites
+from headscape.recorder.gates import switched_off
 from tests.tiny_models import CAUSAL, tiny_model
 
 FAMILIES = (

@@ -8,8 +8,8 @@ import torch
 
 import headscape as hs
 from headscape.errors import InputError, ModelError
-from headscape.pruning.gates import switched_off
 from headscape.pruning.removal import probed_sites
+from headscape.recorder.gates import switched_off
 from tests.tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
 from tests.unit.pruning.pruning_cases import (
     EVEN,

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import headscape as hs
+from headscape.ablation.repair import repair
 from headscape.errors import InputError, ModelError
-from headscape.pruning.card import model_card
 from headscape.pruning.grouping import removable
-from headscape.pruning.repair import repair
+from headscape.pruning.model_card import model_card
 from headscape.pruning.trial import PruningTrial
 from tests.tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
-from tests.unit.pruning.evidence_cases import evidence_of, silence, state_of, unchanged, wide_llama
+from tests.unit.ablation.evaluator_cases import evidence_of, silence, state_of, unchanged, wide_llama
 
 EVALUATION, CALIBRATION = token_ids(8, seed=1), token_ids(12, seed=2)
 SCORES = np.array([5.0, 1.0, 7.0, 3.0, 0.0, 6.0, 2.0, 4.0])

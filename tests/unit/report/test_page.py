@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from headscape.errors import MissingPartError
+from headscape.errors import MissingDependencyError
 from headscape.report.measures import MEASURES, in_table, measure_of
 from headscape.report.page import PageData, _without_module_wrapper, page_html
 from headscape.report.pictures import float_text, gray_png, root_bytes, signed_bytes
@@ -125,7 +125,7 @@ def test_values_that_are_no_numbers_become_null():
 def test_without_plotly_the_report_says_what_to_install(data, monkeypatch):
     find = util.find_spec
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "plotly" else find(name))
-    with pytest.raises(MissingPartError, match=r"headscape\[report\]"):
+    with pytest.raises(MissingDependencyError, match=r"headscape\[report\]"):
         page_html(data)
 
 

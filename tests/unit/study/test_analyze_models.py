@@ -58,7 +58,7 @@ def test_the_default_text_needs_no_input():
 
 
 def test_the_license_of_a_model_card_is_read(tmp_path):
-    from headscape.study.license import NOT_STATED, weights_license
+    from headscape.models.license import NOT_STATED, weights_license
 
     assert weights_license(tmp_path) == NOT_STATED
     (tmp_path / "README.md").write_text("---\nlanguage: en\nlicense: mit\n---\n# A model\n")

@@ -5,10 +5,10 @@ from numpy.typing import NDArray
 
 from headscape.geometry.diffusion import FLAT_EIGENVALUE, markov_eigenpairs
 from headscape.geometry.partition_tree import PartitionTree
-from headscape.geometry.states import TREE_CLOSED, GeometryWarning
+from headscape.notices import TREE_CLOSED, Notice
 
 
-def binary_tree(affinity: NDArray[np.float64]) -> tuple[PartitionTree, list[GeometryWarning]]:
+def binary_tree(affinity: NDArray[np.float64]) -> tuple[PartitionTree, list[Notice]]:
     """Split every folder in two halves along the leading nontrivial eigenvector of its own affinity.
 
     Parameters
@@ -51,7 +51,7 @@ def binary_tree(affinity: NDArray[np.float64]) -> tuple[PartitionTree, list[Geom
             level[folder] = number
         labels.append(level)
     message = f"{flat} folders of equal points were split in the order of the points"
-    return PartitionTree(np.stack(labels)), [GeometryWarning(TREE_CLOSED, message)] if flat else []
+    return PartitionTree(np.stack(labels)), [Notice(TREE_CLOSED, message)] if flat else []
 
 
 def _order_along_leading(affinity: NDArray[np.float64]) -> tuple[NDArray[np.int64], bool]:

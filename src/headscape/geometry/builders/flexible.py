@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from headscape.errors import InputError
 from headscape.geometry.diffusion import FLAT_EIGENVALUE, Eigenpairs, markov_eigenpairs
 from headscape.geometry.partition_tree import PartitionTree
-from headscape.geometry.states import TREE_CLOSED, GeometryWarning
+from headscape.notices import TREE_CLOSED, Notice
 
 # Points nearer than this share of the largest distance are duplicates; all distances within it are ties.
 _EQUAL = 1e-9
@@ -24,7 +24,7 @@ def flexible_tree(
     tree_constant: float = 1.0,
     n_eigs: int = 12,
     eigenpairs: Eigenpairs | None = None,
-) -> tuple[PartitionTree, list[GeometryWarning]]:
+) -> tuple[PartitionTree, list[Notice]]:
     """Grow a tree from the points up, level by level, with diffusion time t = 1, 2, 4, ...
 
     At each level the current folders are grouped greedily by the mean diffusion distance of their points,
@@ -65,7 +65,7 @@ def flexible_tree(
     if n > 1 and partitions[-1].max() > 0:
         partitions.append(np.zeros(n, dtype=np.int64))
     tree = PartitionTree(np.stack(partitions[::-1]))
-    return tree, [GeometryWarning(TREE_CLOSED, closed)] if closed else []
+    return tree, [Notice(TREE_CLOSED, closed)] if closed else []
 
 
 def _is_flat(affinity: NDArray[np.float64], values: NDArray[np.float64]) -> bool:

@@ -1,0 +1,321 @@
+"""The ablation study: switch heads off in the order of several rankings, and measure what each costs."""
+
+import logging
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscape.ablation.ablation_parts import AblationParts
+from headscape.ablation.ablation_result import RANDOM, REPAIRED, AblationStudy, Curve, part_name
+from headscape.ablation.rankings import METHODS, REVERSED, Method, check_method, method_name
+from headscape.engine import Progress, no_progress
+from headscape.errors import InputError
+from headscape.models import require_models_extra
+from headscape.tensor.store import content_hash
+
+if TYPE_CHECKING:
+    from headscape.ablation.head_evaluator import HeadEvaluator
+    from headscape.ablation.objective import Loss
+    from headscape.geometry.organization import Organization
+    from headscape.tensor.capture import Capture
+
+logger = logging.getLogger(__name__)
+
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+"""Shares of the heads that are switched off if no counts are given."""
+DEFAULT_METHODS = ("haar", "gradient", "reconstruction+repair", "random")
+DRAWS = 10
+MIN_DRAWS = 2
+
+
+def ablation_study(
+    model: Any,
+    inputs: Any,
+    methods: Sequence[str] | Mapping[str, Method] = DEFAULT_METHODS,
+    counts: Iterable[int | str] | None = None,
+    repair: bool = False,
+    *,
+    calibration: Any = None,
+    windows: int | None = None,
+    calibration_windows: int | None = None,
+    length: int | None = 256,
+    draws: int = DRAWS,
+    capture: "Capture | None" = None,
+    organizations: "Sequence[Organization] | None" = None,
+    tokenizer: Any = None,
+    stack: str | None = None,
+    loss: "Loss | None" = None,
+    seed: int = 0,
+    device: str | None = None,
+    dtype: Any = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    progress: Progress = no_progress,
+) -> AblationStudy:
+    """Test rankings of heads: switch heads off in their order and measure the loss on windows held out.
+
+    Parameters
+    ----------
+    model
+        As for :func:`headscape.capture`.
+    inputs
+        To evaluate on, as for :func:`headscape.capture`. Without ``calibration``, their first half calibrates the
+        rankings and the second evaluates them. ``labels`` among them are what the model is judged by.
+    methods
+        Names as in :func:`headscape.rank_heads`, or a dict from names to scores of your own. "+repair" behind a
+        name measures it with output projections that are re-fitted on the calibration windows.
+    counts
+        How many heads to switch off, as numbers or shares ("10%"); by default 1, 2, 5, 10, 20, 30 and 50 %.
+    repair
+        Put "+repair" behind every method.
+    calibration
+        What the rankings and the repair are made from.
+    windows, calibration_windows, length
+        How many windows evaluate and calibrate at most (by default 16 of one text, and all of a list or batch), and
+        how many tokens each has.
+    draws
+        Number of random orders.
+    capture, organizations
+        Of the calibration windows, if they are there already.
+    tokenizer, device, dtype, revision, trust_remote_code
+        As for :func:`headscape.capture`.
+    stack, loss, seed
+        As for :func:`headscape.rank_heads`.
+    out
+        Folder to write to. A study that was stopped goes on there after the last finished (method, count), and
+        methods and counts can be added later.
+
+    Returns
+    -------
+    AblationStudy
+
+    Notes
+    -----
+    One evaluation of all windows per method and count, and per random draw and count. Layers before the first
+    that loses a head are not computed again, if the model allows it.
+    """
+    labels = curve_labels(methods, repair)
+    if any(label.removesuffix(REPAIRED) == RANDOM for label in labels) and draws < MIN_DRAWS:
+        raise InputError(f"draws must be at least {MIN_DRAWS} for a band of random orders, but is {draws}.")
+    require_models_extra()
+    from headscape.ablation.calibration_split import split_windows
+    from headscape.ablation.head_evaluator import HeadEvaluator
+    from headscape.recorder.capturing import as_loaded, input_hash
+
+    loaded = as_loaded(model, tokenizer, device, dtype, revision, trust_remote_code)
+    split = split_windows(
+        loaded,
+        inputs,
+        calibration,
+        windows=windows,
+        calibration_count=calibration_windows,
+        length=length,
+    )
+    common: dict[str, Any] = {"stack": stack, "loss": loss, "seed": seed}
+    judge = HeadEvaluator(loaded, split.evaluation, **common)
+    numbers = _counts(counts, len(judge.heads))
+    calibrated = HeadEvaluator(
+        loaded,
+        split.calibration,
+        capture=capture,
+        organizations=organizations,
+        count=max(numbers),
+        progress=progress,
+        **common,
+    )
+    parameters = {
+        "model": loaded.provenance(),
+        "windows": len(split.evaluation),
+        "calibration_windows": len(split.calibration),
+        "length": length,
+        "stack": stack,
+        "seed": seed,
+        "loss": "model" if loss is None else f"own: {getattr(loss, '__qualname__', type(loss).__name__)}",
+    }
+    for warning in split.warnings:
+        logger.warning("%s", warning)
+    hashed = input_hash((*split.calibration, *split.evaluation))
+    with AblationParts(out, parameters, hashed, seed) as parts:
+        study = _Study(judge, calibrated, parts, numbers, progress).run(labels, draws, split.warnings)
+    if out is not None:
+        study.save(out)
+    return study
+
+
+class _Study:
+    """Measures curves one after another, leaving out what is finished."""
+
+    def __init__(
+        self,
+        judge: "HeadEvaluator",
+        calibrated: "HeadEvaluator",
+        parts: AblationParts,
+        counts: tuple[int, ...],
+        progress: Progress,
+    ) -> None:
+        self.judge, self.calibrated, self.parts, self.counts = judge, calibrated, parts, counts
+        self.progress = progress
+
+    def run(self, labels: Mapping[str, Method], draws: int, warnings: tuple[str, ...]) -> AblationStudy:
+        """Measure the intact model and all curves."""
+        if not self.parts.has("intact"):
+            self.parts.write("intact", self._evaluation(()))
+        intact = self.parts.read("intact")
+        curves = {}
+        for number, (label, method) in enumerate(labels.items()):
+            told = _share(self.progress, label, number, len(labels))
+            curves[label] = self._curve(label, method, draws, told)
+        objective = self.judge.objective
+        return AblationStudy(
+            curves=curves,
+            counts=self.counts,
+            intact=intact["losses"],
+            n_heads=len(self.judge.heads),
+            loss=objective.name,
+            perplexity=objective.perplexity,
+            relative=objective.relative,
+            intact_accuracy=intact.get("accuracy"),
+            warnings=warnings,
+            parameters=dict(self.parts.parameters),
+            input_hash=self.parts.input_hash,
+        )
+
+    def _curve(self, label: str, method: Method, draws: int, progress: Progress) -> Curve:
+        base = label.removesuffix(REPAIRED)
+        repaired, several = base != label, base == RANDOM
+        self.calibrated.progress = lambda what, done, total: progress(what, 0.3 * done / max(1, total), 1)
+        orders = [
+            self._order(base, method, draw if several else None) for draw in range(draws if several else 1)
+        ]
+        rows = []
+        steps = len(orders) * len(self.counts)
+        for draw, order in enumerate(orders):
+            # A name of the user's own may stand for something else next time; the method or the order does not.
+            name = part_name(method if isinstance(method, str) else f"{base}-{content_hash(order)[:8]}")
+            for place, count in enumerate(self.counts):
+                here = _held(progress, 0.3 + 0.7 * (draw * len(self.counts) + place) / steps)
+                here(f"{count} heads off", 0, 1)
+                self.calibrated.progress = here
+                part = f"loss-{name}{REPAIRED if repaired else ''}-{draw}-{count}"
+                if not self.parts.has(part):
+                    off = [(int(layer), int(head)) for layer, head in order[:count]]
+                    self.parts.write(part, self._evaluation(off, repaired))
+                rows.append(self.parts.read(part))
+        shape = (len(orders), len(self.counts), -1)
+        return Curve(
+            losses=np.stack([row["losses"] for row in rows]).reshape(shape),
+            orders=np.stack([order[: max(self.counts)] for order in orders]),
+            accuracy=np.stack([row["accuracy"] for row in rows]).reshape(shape)
+            if "accuracy" in rows[0]
+            else None,
+        )
+
+    def _order(self, base: str, method: Method, draw: int | None) -> Any:
+        """Return the (head, 2) order of a ranking, from disk if it is there."""
+        from headscape.ablation.rankings import ranking_of
+
+        if draw is not None:
+            rng = np.random.default_rng([self.calibrated.seed, draw])
+            return np.asarray(self.judge.heads)[rng.permutation(len(self.judge.heads))]
+        # A score of the user's own may be another one next time: it is not kept.
+        part = f"ranking-{part_name(method)}-{max(self.counts)}" if isinstance(method, str) else None
+        if part is not None and self.parts.has(part):
+            return self.parts.read(part)["order"]
+        ranking = ranking_of(self.calibrated, method, base)
+        found = {"order": np.asarray(ranking.order, dtype=np.int64), "scores": ranking.scores}
+        if part is not None:
+            self.parts.write(part, found)
+        return found["order"]
+
+    def _evaluation(self, off: Sequence[tuple[int, int]], repaired: bool = False) -> dict[str, Any]:
+        intact = self.judge.intact  # first: what is compared with must not be the repaired model
+        with self._repair(off) if repaired else nullcontext():
+            found = self.judge.evaluate(off) if off else intact
+        return {"losses": found.losses} | ({} if found.accuracy is None else {"accuracy": found.accuracy})
+
+    def _repair(self, off: Sequence[tuple[int, int]]) -> AbstractContextManager[None]:
+        from headscape.ablation.repair import repair
+
+        return repair(self.calibrated, off).applied(self.judge.projections)
+
+
+def curve_labels(methods: Sequence[str] | Mapping[str, Method], repair: bool) -> dict[str, Method]:
+    """Return the curves to measure by name, with a check of every method before anything is computed."""
+    if isinstance(methods, str):
+        raise InputError(f"methods must be a list of names or a dict, but is the text {methods!r}.")
+    given: dict[str, Method] = (
+        {str(name): method for name, method in methods.items()}
+        if isinstance(methods, Mapping)
+        else {method_name(method): method for method in methods}
+    )
+    if not isinstance(methods, Mapping):
+        _require_own_names(methods)
+    if not given:
+        raise InputError(f"at least one method is wanted: {', '.join(METHODS)}.")
+    labels: dict[str, Method] = {}
+    for name, method in given.items():
+        plain = method.removesuffix(REPAIRED) if isinstance(method, str) else method
+        check_method(plain)
+        if isinstance(plain, str) and plain == RANDOM + REVERSED:
+            raise InputError("random:reversed is random: leave one of them out.")
+        base = name.removesuffix(REPAIRED)
+        if base == RANDOM and not (isinstance(plain, str) and plain == RANDOM):
+            raise InputError("'random' names random orders: give a score of your own another name.")
+        fixed = repair or name != base or plain is not method
+        label = base + (REPAIRED if fixed else "")
+        same = isinstance(plain, str) and labels.get(label) == plain
+        if label in labels and not same:
+            raise InputError(
+                f"two methods are called {label!r}: repair=True puts {REPAIRED} behind every name."
+            )
+        labels[label] = plain
+    return labels
+
+
+def _require_own_names(methods: Sequence[Any]) -> None:
+    """Raise if one of two scores would get lost behind the other's name."""
+    names = [method_name(method) for method in methods]
+    for name, method in zip(names, methods, strict=True):
+        if not isinstance(method, str) and names.count(name) > 1:
+            raise InputError(f"two methods are called {name!r}: give a dict with a name for each.")
+
+
+def _counts(counts: Iterable[int | str] | None, n_heads: int) -> tuple[int, ...]:
+    if counts is None:
+        return tuple(sorted({max(1, round(share * n_heads)) for share in SHARES}))
+    if isinstance(counts, str):
+        raise InputError(f"counts must be a list of numbers or shares, but is the text {counts!r}.")
+    found = sorted({_number(count, n_heads) for count in counts})
+    wrong = [count for count in found if not 1 <= count <= n_heads]
+    if wrong or not found:
+        came = ", ".join(map(str, wrong)) or "none"
+        raise InputError(
+            f"counts must be from 1 to the {n_heads} heads of the model, but {came} was asked for."
+        )
+    return tuple(found)
+
+
+def _number(count: int | str, n_heads: int) -> int:
+    try:
+        if isinstance(count, str) and count.endswith("%"):
+            return round(float(count[:-1]) / 100 * n_heads)
+        return int(count) if isinstance(count, str) else operator.index(count)
+    except (ValueError, OverflowError, TypeError):
+        raise InputError(f"counts must be numbers or shares such as '10%', but one is {count!r}.") from None
+
+
+def _held(progress: Progress, share: float) -> Progress:
+    """Return a progress that stays where a curve is, whatever is told of a step inside."""
+    return lambda what, done, total: progress(what, share, 1)
+
+
+def _share(progress: Progress, label: str, number: int, total: int) -> Progress:
+    """Return a progress over one of several curves, told as the progress of all."""
+    if progress is no_progress:
+        return no_progress
+    return lambda what, done, whole: progress(f"{label}: {what}", number + done / max(whole, 1e-9), total)

@@ -1,0 +1,101 @@
+"""What enters and leaves the output projections of a model on its windows, and the gradients there."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from headscape.ablation.head_evaluator import HeadEvaluator
+from headscape.ablation.objective import Batch
+from headscape.ablation.projections import OutputProjection
+from headscape.models.forward_pass import evaluating, forward
+from headscape.recorder.gates import frozen, gated
+
+_TOKENS = 1024
+
+
+@dataclass
+class LayerSignals:
+    """Tokens of all windows one below the other: activations (token, head x d), gradients (token, output)."""
+
+    activations: list[torch.Tensor] = field(default_factory=list)
+    gradients: list[torch.Tensor] = field(default_factory=list)
+
+
+def layer_signals(evaluator: HeadEvaluator) -> dict[int, LayerSignals]:
+    """Return the activations that enter the output projection of every layer, and the gradients at its output.
+
+    Notes
+    -----
+    One forward and one backward pass per batch. Memory: tokens x (head x d + output) floats a layer.
+    """
+    objective, model, sites = evaluator.objective, evaluator.model, evaluator.sites
+    signals = {layer: LayerSignals() for layer in evaluator.projections}
+    with frozen(model):
+        for number, batch in enumerate(objective.batches):
+            evaluator.progress("activations and gradients", number, len(objective.batches))
+            # The gates make everything behind the first layer depend on something that takes gradients.
+            gates = {site.layer: torch.ones(site.n_heads, requires_grad=True) for site in sites}
+            outputs: dict[int, torch.Tensor] = {}
+            with gated(model, sites, gates), _watched(evaluator.projections, signals, outputs, batch):
+                output = forward(model, batch.call(model), "windows")
+            loss = objective.sensitivity(output, batch).sum()
+            found = torch.autograd.grad(loss, list(outputs.values()))
+            for layer, gradient in zip(outputs, found, strict=True):
+                signals[layer].gradients.append(real_tokens(gradient, batch))
+    return signals
+
+
+def real_tokens(x: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Return (token, ...) of a batch without its padding, where the padding can be followed."""
+    mask = batch.arguments.get("attention_mask")
+    if mask is None or mask.dim() != 2 or x.dim() != 3 or mask.shape != x.shape[:2]:
+        return x.detach().flatten(0, -2)
+    return x.detach()[mask.bool()]
+
+
+def token_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return A^T B over tokens in float64, block by block: less would show in the solution of a regression."""
+    total = torch.zeros(a.shape[1], b.shape[1], dtype=torch.float64, device=a.device)
+    for start in range(0, len(a), _TOKENS):
+        some = slice(start, start + _TOKENS)
+        total += a[some].double().T @ b[some].double()
+    return total
+
+
+@contextmanager
+def _watched(
+    projections: dict[int, OutputProjection],
+    signals: dict[int, LayerSignals],
+    outputs: dict[int, torch.Tensor],
+    batch: Batch,
+) -> Iterator[None]:
+    def watch(layer: int) -> Any:
+        def hook(module: torch.nn.Module, arguments: Sequence[torch.Tensor], output: torch.Tensor) -> None:
+            signals[layer].activations.append(real_tokens(arguments[0], batch))
+            outputs[layer] = output
+
+        return hook
+
+    with ExitStack() as stack:
+        for layer, projection in projections.items():
+            stack.callback(projection.module.register_forward_hook(watch(layer)).remove)
+        yield
+
+
+@contextmanager
+def hooked(module: torch.nn.Module, before: Any) -> Iterator[None]:
+    """Call a function with a module's input before it runs, for the length of a block."""
+    handle = module.register_forward_pre_hook(lambda _, arguments: before(arguments[0]))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def run(model: torch.nn.Module, batch: Batch, extra: dict[str, Any]) -> None:
+    """Run a forward pass without gradients for the sake of its hooks."""
+    with evaluating(model), torch.no_grad():
+        forward(model, {**batch.call(model), **extra}, "windows to calibrate on")

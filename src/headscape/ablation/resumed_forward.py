@@ -1,0 +1,136 @@
+"""Forward passes that begin at the first layer that was touched: what lies before it is the same every time.
+
+The outputs of all blocks of a stack are kept from a pass of the intact model. In a later pass the blocks before the
+first touched one return at once, the last of them with what it returned then.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from headscape.ablation.objective import Losses, Objective
+from headscape.models.attention_modules import AttentionSite
+
+MAX_BYTES = 1 << 30
+"""Kept outputs larger than this cost more than they save."""
+
+
+class Prefix:
+    """Evaluates a model with some layers changed, computing only from the first of them on.
+
+    Parameters
+    ----------
+    model
+        The intact model.
+    sites
+        Of one stack.
+    objective
+        What the model is judged by.
+
+    Notes
+    -----
+    Whether a model can be entered in the middle is found out by trying: if the intact losses do not come out the
+    same, or the kept outputs were too large, every pass is whole.
+    """
+
+    def __init__(self, model: torch.nn.Module, sites: Sequence[AttentionSite], objective: Objective) -> None:
+        self.model, self.objective = model, objective
+        self.layers = [site.layer for site in sites]
+        self.blocks = _blocks(model, sites)
+        self._outputs: list[list[Any]] = []
+        self.intact = self._recorded() if self.blocks else objective.evaluate(model)
+        if self.blocks and not self._agrees():
+            self.blocks, self._outputs = [], []
+
+    def evaluate(self, first: int) -> Losses:
+        """Return the losses of the model as it is now, given that layers before ``first`` are intact."""
+        place = self.layers.index(first)
+        if not self.blocks or place == 0:
+            return self.objective.evaluate(self.model)
+        parts = []
+        for number, batch in enumerate(self.objective.batches):
+            with _handed_through(self.blocks[:place], self._outputs[number][place - 1]):
+                parts.append(self.objective.of_batch(self.model, batch))
+        return self.objective.joined(parts)
+
+    def _recorded(self) -> Losses:
+        """Evaluate the intact model and keep what every block returns."""
+        parts, kept_bytes = [], 0
+        for batch in self.objective.batches:
+            outputs: list[Any] = []
+            with _kept_outputs(self.blocks, outputs):
+                parts.append(self.objective.of_batch(self.model, batch))
+            kept_bytes += sum(_tensor(output).nbytes for output in outputs if _tensor(output) is not None)
+            if kept_bytes > MAX_BYTES or len(outputs) != len(self.blocks):
+                self.blocks, self._outputs = [], []
+                return self.objective.evaluate(self.model)
+            self._outputs.append(outputs)
+        return self.objective.joined(parts)
+
+    def _agrees(self) -> bool:
+        """Tell whether the intact model, entered at its last block, gives the losses of a whole pass."""
+        batch, outputs = self.objective.batches[0], self._outputs[0]
+        if any(_tensor(output) is None for output in outputs):
+            return False
+        try:
+            with _handed_through(self.blocks[:-1], outputs[-2] if len(outputs) > 1 else outputs[0]):
+                found = self.objective.of_batch(self.model, batch)
+        except Exception:  # a model that cannot be entered may raise anything; then passes are whole
+            return False
+        return bool((found.losses == self.intact.losses[: batch.rows]).all())
+
+
+def _blocks(model: torch.nn.Module, sites: Sequence[AttentionSite]) -> list[torch.nn.Module]:
+    """Return the numbered blocks that hold the attention modules, or none if they are not one list."""
+    modules, names = dict(model.named_modules()), []
+    for site in sites:
+        words = site.module.split(".")
+        numbered = [i for i, word in enumerate(words) if word.isdigit()]
+        if not numbered:
+            return []
+        names.append(".".join(words[: numbered[0] + 1]))
+    return [modules[name] for name in names] if len(set(names)) == len(names) else []
+
+
+def _tensor(output: Any) -> Any:
+    """Return the hidden state that a block returned: its output, or the first entry of it."""
+    first = output[0] if isinstance(output, (tuple, list)) and output else output
+    return first if isinstance(first, torch.Tensor) else None
+
+
+@contextmanager
+def _kept_outputs(blocks: Sequence[torch.nn.Module], outputs: list[Any]) -> Iterator[None]:
+    """Append what blocks return to a list, for the length of a block."""
+    with ExitStack() as stack:
+        for block in blocks:
+            hook = block.register_forward_hook(lambda _, __, output: outputs.append(output))
+            stack.callback(hook.remove)
+        yield
+
+
+@contextmanager
+def _handed_through(blocks: Sequence[torch.nn.Module], last: Any) -> Iterator[None]:
+    """Let blocks return at once: the last with a kept output, the others with their input in the same form."""
+
+    def quick(output: Any) -> Any:
+        def run(hidden: torch.Tensor | None = None, *_: Any, **named: Any) -> Any:
+            state = named["hidden_states"] if hidden is None else hidden
+            if output is not None:
+                return output
+            return (state, *last[1:]) if isinstance(last, tuple) else state
+
+        return run
+
+    before = [block.__dict__.get("forward") for block in blocks]
+    try:
+        for block in blocks:
+            block.__dict__["forward"] = quick(last if block is blocks[-1] else None)
+        yield
+    finally:
+        for block, forward_before in zip(blocks, before, strict=True):
+            if forward_before is None:
+                del block.__dict__["forward"]
+            else:
+                block.__dict__["forward"] = forward_before

@@ -1,0 +1,50 @@
+"""One forward pass of a model: its arguments, its mode, and one clear error if it fails."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from headscape.errors import HeadscapeError, ModelError
+
+
+def arguments_for(model: torch.nn.Module, arguments: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the arguments of a forward pass on the model's device, floating ones in its precision."""
+    weight = next(model.parameters())
+    return {
+        name: value.to(device=weight.device, dtype=weight.dtype if value.is_floating_point() else None)
+        for name, value in arguments.items()
+    }
+
+
+def without_extras(model: torch.nn.Module) -> dict[str, Any]:
+    """Return the arguments that keep a pass small: no cache of keys, and logits of the last token only."""
+    accepted = inspect.signature(model.forward).parameters
+    return {n: v for n, v in (("use_cache", False), ("logits_to_keep", 1)) if n in accepted}
+
+
+def forward(model: torch.nn.Module, arguments: Mapping[str, Any], what: str) -> Any:
+    """Run a forward pass, or raise one clear error if the model cannot take what it is given."""
+    try:
+        return model(**arguments)
+    except HeadscapeError:
+        raise
+    except Exception as error:  # whatever a model's own code raises on inputs it was not made for
+        raise ModelError(
+            f"the forward pass of {type(model).__name__} failed on {what} ({type(error).__name__}: {error}). It "
+            f"was given {', '.join(arguments)}."
+        ) from error
+
+
+@contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Switch dropout off, and put every part of the model back into its own mode afterwards."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module in training:
+            module.training = True

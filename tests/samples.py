@@ -1,4 +1,4 @@
-"""Inputs that several tests use: random trees, smooth tensors, the reference cases."""
+"""What several tests use: random trees, smooth tensors, the reference cases, the law of permutations."""
 
 import json
 from functools import cache
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
+import headscape as hs
 from headscape import PartitionTree
 
 DATA = Path(__file__).parent / "data"
@@ -55,3 +56,23 @@ def same_folders(tree: PartitionTree, levels: list[list[list[int]]]) -> bool:
 
 def roughness(x: np.ndarray, order: np.ndarray, axis: int) -> float:
     return float(np.abs(np.diff(np.take(x, order, axis), axis=axis)).mean())
+
+
+def require_equivariance(x, seed, *, same_order=True, **options):
+    """Organize x plain and shuffled: the same folders, leaf orders, EMDs and entropies, carried over."""
+    rng = np.random.default_rng(seed)
+    shuffles = [rng.permutation(n) for n in x.shape]
+    shuffled = x[np.ix_(*shuffles)]
+    plain, moved = hs.organize(x, **options), hs.organize(shuffled, **options)
+    for axis, shuffle in zip(plain.axes, shuffles, strict=True):
+        # Point i of the shuffled tensor is point shuffle[i] of the plain one.
+        if same_order:
+            np.testing.assert_array_equal(shuffle[moved.order[axis]], plain.order[axis])
+        carried = [sorted(sorted(shuffle[f].tolist()) for f in level) for level in moved.trees[axis].levels()]
+        assert carried == [sorted(level) for level in plain.trees[axis].levels()]
+        np.testing.assert_allclose(
+            moved.emd[axis], plain.emd[axis][np.ix_(shuffle, shuffle)], rtol=1e-9, atol=1e-12
+        )
+    before, after = hs.head_entropy(x, plain.trees, 0.5), hs.head_entropy(shuffled, moved.trees, 0.5)
+    np.testing.assert_allclose(after, before[shuffles[2]] if x.ndim == 3 else before, rtol=1e-9)
+    return plain

@@ -40,5 +40,7 @@ def small_capture(
 
 def small_study(**options: Any) -> Study:
     """Analyze a small capture; options go to :func:`small_capture`, or to analyze if they are its own."""
-    own = {key: options.pop(key) for key in ("out", "stages", "n_iter", "k", "progress") if key in options}
-    return analyze(small_capture(**options), **{"n_iter": 1, "k": 50, **own})
+    made = {
+        key: options.pop(key) for key in ("windows", "layers", "heads", "length", "name") if key in options
+    }
+    return analyze(small_capture(**made), **{"n_iter": 1, "k": 50, **options})

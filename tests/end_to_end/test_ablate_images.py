@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 import headscape as hs
-from tests.cli_runs import headscape_here
-from tests.tiny_models import tiny_classifier
+from cli_runs import headscape_here
+from tiny_models import tiny_classifier
 
 LABELS = ("cat", "dog", "ship")
 METHODS = "haar,gradient,reconstruction+repair,random"
@@ -91,8 +91,8 @@ def test_people_read_how_many_answers_stay_right(run, model, tmp_path):
     words = ["--methods", "output-norm,random", "--counts", "2,4", "--draws", 3, "--figures", "none"]
     done = run("ablate", model, "--images", images, *words, "-o", tmp_path / "study")
     shown = " ".join(done.stdout.split())
-    assert "Increase of the loss (cross-entropy of the labels" in shown
-    assert "Share of right answers (intact" in shown
+    assert "Loss increase (cross-entropy of the labels" in shown
+    assert "Accuracy (intact" in shown
 
 
 def test_images_without_labels_are_judged_by_the_change_of_the_output(run, model, tmp_path):
@@ -108,8 +108,8 @@ def test_images_without_labels_are_judged_by_the_change_of_the_output(run, model
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (["cat", "horse"], "a label must be one of cat, dog, ship, but is 'horse'"),
-        ([], "has none"),
+        (["cat", "horse"], "labels must be among cat, dog, ship, but one is 'horse'"),
+        ([], "no images"),
     ],
 )
 def test_bad_folders_are_one_line_and_exit_code_2(run, model, tmp_path, labels, message):

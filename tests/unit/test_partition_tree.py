@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
+from hypothesis import given
 
 import headscape as hs
+from headscape.errors import InputError
+from samples import trees
 
 
 def test_unchanged_folders_are_stored_once():
@@ -63,3 +66,21 @@ def test_labels_of_the_wrong_kind(labels):
 def test_folder_averages_need_a_tree_that_fits():
     with pytest.raises(hs.HeadscapeError, match="must have 4 points, but has 3"):
         hs.folder_averages(np.zeros(4), hs.PartitionTree.trivial(3))
+
+
+@given(trees(min_points=1, max_points=16))
+def test_cuts_give_every_number_of_clusters_and_refine_each_other(tree):
+    before = None
+    for k in range(1, tree.n_points + 1):
+        labels = tree.cut(k)
+        assert sorted(set(labels)) == list(range(k))
+        if before is not None:
+            assert len({*zip(before, labels, strict=True)}) == k
+        before = labels
+
+
+def test_cuts_of_whole_levels_are_those_levels():
+    tree = hs.PartitionTree.from_levels([[[0, 1, 2, 3, 4]], [[0, 1], [2, 3, 4]], [[0], [1], [2], [3], [4]]])
+    assert tree.cut(2).tolist() == [1, 1, 0, 0, 0]
+    with pytest.raises(InputError, match="from 1 to the 5 points"):
+        tree.cut(6)

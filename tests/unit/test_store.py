@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 
@@ -103,8 +104,8 @@ with Store.create({str(tmp_path / "s")!r}, "thing", parameters={{"a": 1}}, input
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"parameters": {"a": 2}}, "another parameters"),
-        ({"input_hash": "g"}, "another input hash"),
+        ({"parameters": {"a": 2}}, "started with a=1, now a=2"),
+        ({"input_hash": "g"}, "started with other inputs"),
         ({"seed": 1}, "seed"),
     ],
 )
@@ -138,8 +139,16 @@ def test_reading_needs_no_lock_and_cannot_write(tmp_path):
         ('{"format": "headscape/thing/2"}', "reads thing only up to number 1. Update headscape"),
         ('{"format": "headscape/other/1"}', "holds a headscape other, but a thing is wanted"),
         ('{"format": "pickle"}', "must have a header"),
-        ("[1, 2]", "no JSON object"),
+        ("[1, 2]", "JSON object"),
         ('{"format": ', "damaged"),
+        ("[" * 50_000, "damaged"),
+        ('{"a": ' * 50_000, "damaged"),
+        ('{"format": "headscape/thing/1"}', "'versions' is missing or of a wrong type"),
+        (
+            '{"format": "headscape/thing/1", "versions": {}, "parameters": [], "input_hash": ""}',
+            "'parameters' is missing",
+        ),
+        (r'{"format": "\ud800"}', "must have a header"),
     ],
 )
 def test_headers(tmp_path, header, words):
@@ -154,16 +163,28 @@ def test_not_a_store(tmp_path):
         Store.open(tmp_path, "thing")
 
 
-def test_damaged_chunks_are_noticed(tmp_path):
+def test_a_header_that_was_edited_is_refused(tmp_path):
     write(tmp_path / "s")
-    chunk = next(
-        p for p in (tmp_path / "s" / "parts" / "w0" / "x").rglob("*") if p.is_file() and p.name != "zarr.json"
-    )
-    data = bytearray(chunk.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    chunk.write_bytes(bytes(data))
-    with pytest.raises(FileFormatError, match="damaged"):
-        Store.open(tmp_path / "s", "thing").read("w0").array("x")
+    header = tmp_path / "s" / "headscape.json"
+    header.write_text(header.read_text().replace('"input_hash": "h"', '"input_hash": "g"'))
+    with pytest.raises(FileFormatError, match=r"headscape\.json is damaged or was edited"):
+        Store.open(tmp_path / "s", "thing")
+
+
+def test_a_header_that_is_no_file_is_refused(tmp_path):
+    for make in (os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")):
+        folder = tmp_path / make.__name__
+        folder.mkdir()
+        make(folder / "headscape.json")
+        with pytest.raises(FileFormatError, match="must be a regular file"):
+            Store.open(folder, "thing")
+
+
+def test_a_run_that_was_stopped_while_it_wrote_the_header_starts_anew(tmp_path):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / ".partial-0a1b2c3d-headscape.json").write_text('{"form')
+    write(tmp_path / "s")
+    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == [".lock", "headscape.json", "parts"]
 
 
 def test_header_says_what_made_it(tmp_path):

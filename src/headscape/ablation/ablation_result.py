@@ -1,72 +1,24 @@
-"""What an ablation study measured, and what that says: curves, areas, verdicts, how many heads can go."""
+"""What an ablation study measured, and what that says: curves, areas, verdicts, how many heads can be removed."""
 
 import json
 import os
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from headscape.ablation.ablation_parts import KIND, AblationParts
+from headscape.ablation.ablation_files import ablation_parts, finished
+from headscape.ablation.curves import RANDOM, REPAIRED, Curve, FloatArray64, Verdict, is_random, json_ready
 from headscape.analysis.intervals import Interval, bootstrap, bootstrap_crossed
-from headscape.errors import FileFormatError, InputError
-from headscape.tensor.store import Store, content_hash, write_text_atomically
+from headscape.errors import InputError
+from headscape.notices import Notice
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-FloatArray64 = NDArray[np.float64]
-RANDOM, REPAIRED = "random", "+repair"
 BAND = (0.05, 0.95)
 TOLERANCE = 0.05
-SUMMARY, CURVES = "summary.json", "curves.csv"
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """Losses of one way to remove heads.
-
-    Parameters
-    ----------
-    losses : (draw, count, window) array
-        One draw for a ranking, several for random orders.
-    orders : (draw, place, 2) array
-        The (layer, head) pairs in the order in which they were switched off.
-    accuracy : (draw, count, window) array
-        Share of right answers, where there are labels.
-    """
-
-    losses: FloatArray64
-    orders: NDArray[np.int64]
-    accuracy: FloatArray64 | None = None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How a ranking compares with random orders.
-
-    ``difference`` is the area under its curve minus that of the random ones, with an interval over windows and
-    draws; ``word`` is "better than random", "no better than random" or "worse than random".
-    """
-
-    method: str
-    word: str
-    area: Interval
-    difference: Interval
-    beaten: int
-    draws: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.method}: {self.word} (area under the curve {self.difference.estimate:+.3g} "
-            f"[{self.difference.low:+.3g}, {self.difference.high:+.3g}] against that; it beats {self.beaten} of "
-            f"{self.draws} random orders)"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +55,7 @@ class AblationStudy:
     perplexity: bool = False
     relative: bool = True
     intact_accuracy: FloatArray64 | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     input_hash: str = ""
 
@@ -137,8 +89,6 @@ class AblationStudy:
 
         ``low`` and ``high`` are a 95 % interval paired over windows; for random orders the middle 90 % of the draws.
         """
-        import pandas as pd
-
         rows = []
         for method, curve in self.curves.items():
             for place, count in enumerate(self.counts):
@@ -176,11 +126,11 @@ class AblationStudy:
                 continue
             mine, random = self.areas(method), self.areas(baseline)
             difference = bootstrap_crossed(mine[:1] - random)
-            words = ("better", "worse", "no better")
-            word = words[0 if difference.high < 0 else 1 if difference.low > 0 else 2]
+            word = "better" if difference.high < 0 else "worse" if difference.low > 0 else "no better"
+            judged = f"{word} than {baseline}" if difference.has_bounds else f"not judged against {baseline}"
             found[method] = Verdict(
                 method=method,
-                word=f"{word} than {baseline}",
+                word=judged,
                 area=bootstrap(mine[0]),
                 difference=difference,
                 beaten=int((mine[0].mean() < random.mean(axis=1)).sum()),
@@ -193,9 +143,9 @@ class AblationStudy:
 
         Examples
         --------
-        >>> curves = {name: Curve(np.array([[[2.0 + x, 2.0 + x]]]), np.zeros((1, 1, 2), int)) for name, x in
+        >>> curves = {name: Curve(np.full((1, 1, 4), 2.0 + x), np.zeros((1, 1, 2), int)) for name, x in
         ...           (("a", 0.1), ("b", 0.2))}
-        >>> print(AblationStudy(curves, (1,), np.array([2.0, 2.0]), 4, "nats").ratio("a", "b", 1))
+        >>> print(AblationStudy(curves, (1,), np.full(4, 2.0), 4, "nats").ratio("a", "b", 1))
         0.5 [0.5, 0.5]
         """
         place = self._place(count)
@@ -230,15 +180,14 @@ class AblationStudy:
     def findings(self) -> tuple[str, ...]:
         """What the numbers say, in sentences; the verdicts first."""
         sentences = [self._best(), *(f"{verdict}." for verdict in self.verdicts.values())]
-        spare = self.spare()
+        spare = sorted(self.spare().items(), key=lambda item: -item[1][0])
         named = ", ".join(
-            f"{method} {n} ({n / self.n_heads:.0%})" + ("" if sure == n else f", {sure} with its interval")
-            for method, (n, sure) in spare.items()
+            f"{n} ({n / self.n_heads:.0%}) with {method}" + ("" if sure == n else f", {sure} by its interval")
+            for method, (n, sure) in spare
         )
-        what = "of the intact loss" if self.relative else "change of the output"
-        sentences.append(
-            f"Heads of {self.n_heads} that can go for less than {TOLERANCE:.0%} {what}: {named}."
-        )
+        what = "higher loss" if self.relative else "change of the output"
+        limit = f"{100 * TOLERANCE:.0f} % {what}"
+        sentences.append(f"Of {self.n_heads} heads, so many can be removed for less than {limit}: {named}.")
         return tuple(sentence for sentence in sentences if sentence)
 
     def summary(self) -> dict[str, Any]:
@@ -252,11 +201,11 @@ class AblationStudy:
             "heads": self.n_heads,
             "windows": len(self.intact),
             "counts": list(self.counts),
-            "curves": _plain(self.to_frame().to_dict("records")),
-            "verdicts": [_plain(_verdict_row(verdict)) for verdict in self.verdicts.values()],
+            "curves": json_ready(self.to_frame().to_dict("records")),
+            "verdicts": [json_ready(verdict.summary()) for verdict in self.verdicts.values()],
             "spare": {name: list(counts) for name, counts in self.spare().items()},
             "findings": list(self.findings),
-            "warnings": list(self.warnings),
+            "warnings": [notice.message for notice in self.warnings],
             "parameters": json.loads(json.dumps(dict(self.parameters))),
         }
 
@@ -273,18 +222,10 @@ class AblationStudy:
 
     def attributes(self) -> dict[str, Any]:
         """Return what is not an array, as JSON can hold it."""
-        names = (
-            "counts",
-            "n_heads",
-            "loss",
-            "perplexity",
-            "relative",
-            "warnings",
-            "parameters",
-            "input_hash",
-        )
+        names = ("counts", "n_heads", "loss", "perplexity", "relative", "parameters", "input_hash")
         values = {name: getattr(self, name) for name in names}
-        found: dict[str, Any] = json.loads(json.dumps({**values, "methods": self.methods}))
+        values |= {"methods": self.methods, "warnings": [asdict(notice) for notice in self.warnings]}
+        found: dict[str, Any] = json.loads(json.dumps(values))
         return found
 
     @classmethod
@@ -295,37 +236,26 @@ class AblationStudy:
             method: Curve(arrays[f"losses-{i}"], arrays[f"orders-{i}"], arrays.get(f"accuracy-{i}"))
             for i, method in enumerate(attributes["methods"])
         }
-        values |= {"counts": tuple(values["counts"]), "warnings": tuple(values["warnings"])}
+        warnings = tuple(
+            Notice(**warning) if isinstance(warning, dict) else Notice("calibration-split", warning)
+            for warning in values["warnings"]
+        )
+        values |= {"counts": tuple(values["counts"]), "warnings": warnings}
         return cls(
             curves=curves, intact=arrays["intact"], intact_accuracy=arrays.get("intact_accuracy"), **values
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the study to a folder, with curves.csv and summary.json beside it; :meth:`load` gives it back."""
-        arrays, attributes = self.arrays(), self.attributes()
-        words = np.frombuffer(json.dumps(attributes, sort_keys=True).encode(), dtype=np.uint8)
-        part = f"study-{content_hash(words, *arrays.values())[:12]}"
+        table = self.to_frame().to_csv(index=False, lineterminator="\n")
         seed = int(self.parameters.get("seed", 0))
-        with AblationParts(path, self.parameters, self.input_hash, seed) as parts:
-            if not parts.has(part):
-                parts.write(part, arrays, attributes)
-            folder = Path(path)
-            write_text_atomically(folder / CURVES, self.to_frame().to_csv(index=False, lineterminator="\n"))
-            summary = {**self.summary(), "part": part}
-            write_text_atomically(folder / SUMMARY, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+        with ablation_parts(path, self.parameters, self.input_hash, seed) as parts:
+            parts.finish(self.arrays(), self.attributes(), table, self.summary())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read the study that was saved last in a folder."""
-        store = Store.open(path, KIND)
-        try:
-            name = str(json.loads((Path(path) / SUMMARY).read_text(encoding="utf-8"))["part"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileFormatError(
-                f"{path} holds no finished study ({error}). Run the same command again: it goes on where it stopped."
-            ) from error
-        part = store.read(name)
-        return cls.from_arrays({array: part.array(array) for array in part.names()}, part.attributes)
+        return cls.from_arrays(*finished(path))
 
     def __repr__(self) -> str:
         return (
@@ -337,17 +267,15 @@ class AblationStudy:
         ranked = sorted((m for m in self.methods if not is_random(m)), key=lambda m: self.areas(m).mean())
         if not ranked:
             return ""
-        best, count = (
-            ranked[0],
-            self.counts[int(np.argmin([abs(c / self.n_heads - 0.1) for c in self.counts]))],
-        )
+        best = ranked[0]
+        count = min(self.counts, key=lambda c: abs(c / self.n_heads - 0.1))
         others = ", ".join(
             f"{method} {self.interval(method, count)}"
             for method in [*ranked[1:], *(m for m in self.methods if is_random(m))]
         )
         return (
             f"With {count} of {self.n_heads} heads off ({count / self.n_heads:.0%}) the loss of "
-            f"{self.intact.mean():.3g} ({self.loss}) rises by {self.interval(best, count)} with {best}, the best "
+            f"{self.intact.mean():.3g} ({self.loss}) increases by {self.interval(best, count)} with {best}, the best "
             f"over all counts (smallest area)" + (f"; {others}." if others else ".")
         )
 
@@ -367,46 +295,3 @@ class AblationStudy:
         if count not in self.counts:
             raise InputError(f"count must be one of {', '.join(map(str, self.counts))}, but is {count}.")
         return self.counts.index(count)
-
-
-def is_random(method: str) -> bool:
-    """Tell whether a curve shows random orders.
-
-    Examples
-    --------
-    >>> is_random("random+repair"), is_random("gradient")
-    (True, False)
-    """
-    return method.removesuffix(REPAIRED) == RANDOM
-
-
-def part_name(text: str) -> str:
-    """Return a name as a store can hold it.
-
-    Examples
-    --------
-    >>> part_name("haar:reversed+repair")
-    'haar.reversed+repair'
-    """
-    return re.sub(r"[^A-Za-z0-9_+-]", ".", text)
-
-
-def _verdict_row(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "method": verdict.method,
-        "word": verdict.word,
-        "area": [verdict.area.estimate, verdict.area.low, verdict.area.high],
-        "difference": [verdict.difference.estimate, verdict.difference.low, verdict.difference.high],
-        "beaten": verdict.beaten,
-        "draws": verdict.draws,
-    }
-
-
-def _plain(values: Any) -> Any:
-    """Return values for JSON, which knows no NaN."""
-    if isinstance(values, dict):
-        return {name: _plain(value) for name, value in values.items()}
-    if isinstance(values, list):
-        return [_plain(value) for value in values]
-    value = values.item() if isinstance(values, np.generic) else values
-    return None if isinstance(value, float) and not np.isfinite(value) else value

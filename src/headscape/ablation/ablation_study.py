@@ -4,24 +4,27 @@ import logging
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 
-from headscape.ablation.ablation_parts import AblationParts
-from headscape.ablation.ablation_result import RANDOM, REPAIRED, AblationStudy, Curve, part_name
-from headscape.ablation.rankings import METHODS, REVERSED, Method, check_method, method_name
+from headscape.ablation.ablation_files import AblationParts, ablation_parts, part_name
+from headscape.ablation.ablation_result import AblationStudy
+from headscape.ablation.calibration_split import split_windows
+from headscape.ablation.curves import RANDOM, REPAIRED, Curve, is_random
+from headscape.ablation.head_evaluator import HeadEvaluator
+from headscape.ablation.objective import Loss
+from headscape.ablation.rankings import METHODS, REVERSED, Method, check_method, method_name, ranking_of
+from headscape.ablation.repair import repair as fitted
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
-from headscape.models import require_models_extra
+from headscape.geometry.organization import Organization
+from headscape.models.loading import as_model
+from headscape.notices import Notice
+from headscape.recorder.capturing import input_hash
+from headscape.tensor.capture import Capture
 from headscape.tensor.store import content_hash
-
-if TYPE_CHECKING:
-    from headscape.ablation.head_evaluator import HeadEvaluator
-    from headscape.ablation.objective import Loss
-    from headscape.geometry.organization import Organization
-    from headscape.tensor.capture import Capture
 
 logger = logging.getLogger(__name__)
 
@@ -43,17 +46,14 @@ def ablation_study(
     windows: int | None = None,
     calibration_windows: int | None = None,
     length: int | None = 256,
+    sample: str = "spread",
     draws: int = DRAWS,
-    capture: "Capture | None" = None,
-    organizations: "Sequence[Organization] | None" = None,
+    capture: Capture | None = None,
+    organizations: Sequence[Organization] | None = None,
     tokenizer: Any = None,
     stack: str | None = None,
-    loss: "Loss | None" = None,
+    loss: Loss | None = None,
     seed: int = 0,
-    device: str | None = None,
-    dtype: Any = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
     out: str | os.PathLike[str] | None = None,
     progress: Progress = no_progress,
 ) -> AblationStudy:
@@ -82,13 +82,15 @@ def ablation_study(
         Number of random orders.
     capture, organizations
         Of the calibration windows, if they are there already.
-    tokenizer, device, dtype, revision, trust_remote_code
+    sample, tokenizer
         As for :func:`headscape.capture`.
     stack, loss, seed
         As for :func:`headscape.rank_heads`.
     out
-        Folder to write to. A study that was stopped goes on there after the last finished (method, count), and
-        methods and counts can be added later.
+        Folder to write to; resumes if interrupted after the last finished (method, count), and methods and counts
+        can be added later.
+    progress
+        Progress callback.
 
     Returns
     -------
@@ -100,14 +102,9 @@ def ablation_study(
     that loses a head are not computed again, if the model allows it.
     """
     labels = curve_labels(methods, repair)
-    if any(label.removesuffix(REPAIRED) == RANDOM for label in labels) and draws < MIN_DRAWS:
+    if any(is_random(label) for label in labels) and draws < MIN_DRAWS:
         raise InputError(f"draws must be at least {MIN_DRAWS} for a band of random orders, but is {draws}.")
-    require_models_extra()
-    from headscape.ablation.calibration_split import split_windows
-    from headscape.ablation.head_evaluator import HeadEvaluator
-    from headscape.recorder.capturing import as_loaded, input_hash
-
-    loaded = as_loaded(model, tokenizer, device, dtype, revision, trust_remote_code)
+    loaded = as_model(model, tokenizer)
     split = split_windows(
         loaded,
         inputs,
@@ -115,6 +112,8 @@ def ablation_study(
         windows=windows,
         calibration_count=calibration_windows,
         length=length,
+        sample=sample,
+        seed=seed,
     )
     common: dict[str, Any] = {"stack": stack, "loss": loss, "seed": seed}
     judge = HeadEvaluator(loaded, split.evaluation, **common)
@@ -133,6 +132,7 @@ def ablation_study(
         "windows": len(split.evaluation),
         "calibration_windows": len(split.calibration),
         "length": length,
+        "sample": sample,
         "stack": stack,
         "seed": seed,
         "loss": "model" if loss is None else f"own: {getattr(loss, '__qualname__', type(loss).__name__)}",
@@ -140,8 +140,9 @@ def ablation_study(
     for warning in split.warnings:
         logger.warning("%s", warning)
     hashed = input_hash((*split.calibration, *split.evaluation))
-    with AblationParts(out, parameters, hashed, seed) as parts:
-        study = _Study(judge, calibrated, parts, numbers, progress).run(labels, draws, split.warnings)
+    with ablation_parts(out, parameters, hashed, seed) as parts:
+        warnings = tuple(Notice("calibration-split", text) for text in split.warnings)
+        study = _Study(judge, calibrated, parts, numbers, progress).run(labels, draws, warnings)
     if out is not None:
         study.save(out)
     return study
@@ -152,8 +153,8 @@ class _Study:
 
     def __init__(
         self,
-        judge: "HeadEvaluator",
-        calibrated: "HeadEvaluator",
+        judge: HeadEvaluator,
+        calibrated: HeadEvaluator,
         parts: AblationParts,
         counts: tuple[int, ...],
         progress: Progress,
@@ -161,7 +162,7 @@ class _Study:
         self.judge, self.calibrated, self.parts, self.counts = judge, calibrated, parts, counts
         self.progress = progress
 
-    def run(self, labels: Mapping[str, Method], draws: int, warnings: tuple[str, ...]) -> AblationStudy:
+    def run(self, labels: Mapping[str, Method], draws: int, warnings: tuple[Notice, ...]) -> AblationStudy:
         """Measure the intact model and all curves."""
         if not self.parts.has("intact"):
             self.parts.write("intact", self._evaluation(()))
@@ -217,8 +218,6 @@ class _Study:
 
     def _order(self, base: str, method: Method, draw: int | None) -> Any:
         """Return the (head, 2) order of a ranking, from disk if it is there."""
-        from headscape.ablation.rankings import ranking_of
-
         if draw is not None:
             rng = np.random.default_rng([self.calibrated.seed, draw])
             return np.asarray(self.judge.heads)[rng.permutation(len(self.judge.heads))]
@@ -234,31 +233,24 @@ class _Study:
 
     def _evaluation(self, off: Sequence[tuple[int, int]], repaired: bool = False) -> dict[str, Any]:
         intact = self.judge.intact  # first: what is compared with must not be the repaired model
-        with self._repair(off) if repaired else nullcontext():
+        with fitted(self.calibrated, off).applied(self.judge.projections) if repaired else nullcontext():
             found = self.judge.evaluate(off) if off else intact
         return {"losses": found.losses} | ({} if found.accuracy is None else {"accuracy": found.accuracy})
-
-    def _repair(self, off: Sequence[tuple[int, int]]) -> AbstractContextManager[None]:
-        from headscape.ablation.repair import repair
-
-        return repair(self.calibrated, off).applied(self.judge.projections)
 
 
 def curve_labels(methods: Sequence[str] | Mapping[str, Method], repair: bool) -> dict[str, Method]:
     """Return the curves to measure by name, with a check of every method before anything is computed."""
     if isinstance(methods, str):
         raise InputError(f"methods must be a list of names or a dict, but is the text {methods!r}.")
-    given: dict[str, Method] = (
-        {str(name): method for name, method in methods.items()}
+    given: Iterable[tuple[str, Method]] = (
+        [(str(name), method) for name, method in methods.items()]
         if isinstance(methods, Mapping)
-        else {method_name(method): method for method in methods}
+        else [(method_name(method), method) for method in methods]
     )
-    if not isinstance(methods, Mapping):
-        _require_own_names(methods)
     if not given:
-        raise InputError(f"at least one method is wanted: {', '.join(METHODS)}.")
+        raise InputError(f"expected at least one method of {', '.join(METHODS)}.")
     labels: dict[str, Method] = {}
-    for name, method in given.items():
+    for name, method in given:
         plain = method.removesuffix(REPAIRED) if isinstance(method, str) else method
         check_method(plain)
         if isinstance(plain, str) and plain == RANDOM + REVERSED:
@@ -271,18 +263,11 @@ def curve_labels(methods: Sequence[str] | Mapping[str, Method], repair: bool) ->
         same = isinstance(plain, str) and labels.get(label) == plain
         if label in labels and not same:
             raise InputError(
-                f"two methods are called {label!r}: repair=True puts {REPAIRED} behind every name."
+                f"two methods are called {label!r}: give a dict with a name for each (repair=True puts {REPAIRED} "
+                "behind every name)."
             )
         labels[label] = plain
     return labels
-
-
-def _require_own_names(methods: Sequence[Any]) -> None:
-    """Raise if one of two scores would get lost behind the other's name."""
-    names = [method_name(method) for method in methods]
-    for name, method in zip(names, methods, strict=True):
-        if not isinstance(method, str) and names.count(name) > 1:
-            raise InputError(f"two methods are called {name!r}: give a dict with a name for each.")
 
 
 def _counts(counts: Iterable[int | str] | None, n_heads: int) -> tuple[int, ...]:

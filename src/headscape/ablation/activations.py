@@ -1,16 +1,17 @@
 """What enters and leaves the output projections of a model on its windows, and the gradients there."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Batch
-from headscape.ablation.projections import OutputProjection
-from headscape.models.forward_pass import evaluating, forward
+from headscape.models.forward_pass import forward
+from headscape.models.lazy_torch import torch
+from headscape.models.projection import Projection
 from headscape.recorder.gates import frozen, gated
 
 _TOKENS = 1024
@@ -31,15 +32,15 @@ def layer_signals(evaluator: HeadEvaluator) -> dict[int, LayerSignals]:
     -----
     One forward and one backward pass per batch. Memory: tokens x (head x d + output) floats a layer.
     """
-    objective, model, sites = evaluator.objective, evaluator.model, evaluator.sites
+    objective, model, modules = evaluator.objective, evaluator.model, evaluator.modules
     signals = {layer: LayerSignals() for layer in evaluator.projections}
     with frozen(model):
         for number, batch in enumerate(objective.batches):
             evaluator.progress("activations and gradients", number, len(objective.batches))
             # The gates make everything behind the first layer depend on something that takes gradients.
-            gates = {site.layer: torch.ones(site.n_heads, requires_grad=True) for site in sites}
+            gates = {m.layer: torch.ones(m.n_heads, requires_grad=True) for m in modules}
             outputs: dict[int, torch.Tensor] = {}
-            with gated(model, sites, gates), _watched(evaluator.projections, signals, outputs, batch):
+            with gated(modules, gates), _watched(evaluator.projections, signals, outputs, batch):
                 output = forward(model, batch.call(model), "windows")
             loss = objective.sensitivity(output, batch).sum()
             found = torch.autograd.grad(loss, list(outputs.values()))
@@ -67,7 +68,7 @@ def token_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def _watched(
-    projections: dict[int, OutputProjection],
+    projections: dict[int, Projection],
     signals: dict[int, LayerSignals],
     outputs: dict[int, torch.Tensor],
     batch: Batch,
@@ -83,19 +84,3 @@ def _watched(
         for layer, projection in projections.items():
             stack.callback(projection.module.register_forward_hook(watch(layer)).remove)
         yield
-
-
-@contextmanager
-def hooked(module: torch.nn.Module, before: Any) -> Iterator[None]:
-    """Call a function with a module's input before it runs, for the length of a block."""
-    handle = module.register_forward_pre_hook(lambda _, arguments: before(arguments[0]))
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def run(model: torch.nn.Module, batch: Batch, extra: dict[str, Any]) -> None:
-    """Run a forward pass without gradients for the sake of its hooks."""
-    with evaluating(model), torch.no_grad():
-        forward(model, {**batch.call(model), **extra}, "windows to calibrate on")

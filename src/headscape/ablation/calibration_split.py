@@ -1,21 +1,19 @@
-"""Which windows calibrate a ranking and which judge it: never the same ones without a word."""
+"""Which windows calibrate a ranking and which evaluate it: far apart, and never the same ones unnoticed."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from headscape.analysis.intervals import FEWEST_UNITS
 from headscape.errors import InputError
 from headscape.models.loading import Model
-from headscape.recorder.images import IMAGE_ENDINGS
-from headscape.recorder.inputs import InputReader, WindowInput, is_run_of_ids
-from headscape.recorder.text import read_text, require_text
+from headscape.recorder.inputs import InputReader, WindowInput, is_run_of_ids, looks_at_images
+from headscape.recorder.text import Text, texts_of
 
 DEFAULT_WINDOWS = 16
-"""Windows of one text, if the number is not given."""
-FEW_WINDOWS = 6
-"""Below so many windows a percentile interval covers far less than it says."""
+"""Windows of a text, if the number is not given."""
+GAP = 20
+"""The share 1 / GAP of a text is left out on either side of its middle, so that the halves are apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +26,16 @@ class SplitWindows:
 
 
 def calibration_windows(
-    loaded: Model, inputs: Any, windows: int | None, length: int | None
+    loaded: Model,
+    inputs: Any,
+    windows: int | None,
+    length: int | None,
+    *,
+    sample: str = "spread",
+    seed: int = 0,
 ) -> list[WindowInput]:
     """Return at most ``windows`` windows of any kind of input."""
-    return _read(loaded, inputs, windows, length, "inputs")
+    return _Reading(loaded, length, sample, seed).read(inputs, windows, "inputs")
 
 
 def split_windows(
@@ -42,6 +46,8 @@ def split_windows(
     windows: int | None = None,
     calibration_count: int | None = None,
     length: int | None = 256,
+    sample: str = "spread",
+    seed: int = 0,
 ) -> SplitWindows:
     """Read the windows to evaluate on and those to calibrate on.
 
@@ -50,70 +56,103 @@ def split_windows(
     loaded
         The model they are for.
     inputs
-        To evaluate on; without ``calibration`` the first half calibrates and the second evaluates.
+        Evaluation inputs; without ``calibration`` their first half calibrates and the second evaluates (of
+        several text files, the halves of each).
     calibration
-        To calibrate on.
+        Calibration inputs.
     windows, calibration_count
-        How many windows evaluate and calibrate, at most; by default 16 of one text and all of a list or batch.
+        Maximal numbers of evaluation and calibration windows; by default 16 of a text and all of a list or batch.
     length
         Tokens per window.
+    sample, seed
+        Which windows of a text or of its half, as for :func:`headscape.capture`. Unless "first", a tenth of the
+        text in its middle is left out.
     """
     for count in (windows, calibration_count):
         if count is not None and count < 1:
-            raise InputError(f"windows must be a whole number from 1 up, but is {count}.")
+            raise InputError(f"windows must be a positive integer, but is {count}.")
+    reading = _Reading(loaded, length, sample, seed)
     if calibration is None:
-        return _halves(loaded, inputs, windows, calibration_count, length)
-    evaluating = _read(loaded, inputs, windows, length, "the evaluation inputs")
-    calibrating = _read(loaded, calibration, calibration_count, length, "the calibration inputs")
-    return _checked(calibrating, evaluating)
+        return _halves(reading, inputs, windows, calibration_count)
+    evaluating = reading.read(inputs, windows, "the evaluation inputs")
+    return _checked(reading.read(calibration, calibration_count, "the calibration inputs"), evaluating)
 
 
-def _halves(
-    loaded: Model, inputs: Any, windows: int | None, calibrating: int | None, length: int | None
-) -> SplitWindows:
-    text = _whole_text(inputs)
-    if text is not None:
-        # Far from each other, so that no article is in both.
-        cut = text.rfind("\n", 0, len(text) // 2) + 1 or len(text) // 2
-        return _checked(
-            _read(loaded, text[:cut], calibrating, length, "the first half of the text"),
-            _read(loaded, text[cut:], windows, length, "the second half of the text"),
+@dataclass(frozen=True)
+class _Reading:
+    """How windows are read."""
+
+    loaded: Model
+    length: int | None
+    sample: str
+    seed: int
+
+    def read(self, inputs: Any, windows: int | None, what: str) -> list[WindowInput]:
+        if inputs is None:
+            raise InputError(f"{what} are missing: pass text, token ids or images.")
+        try:
+            runs = self.runs(inputs)
+            if windows is None and runs is not None:
+                # Of a long run a few windows will do; of a list or batch all are meant.
+                windows = len(runs) * -(-DEFAULT_WINDOWS // len(runs))
+            return self._reader(windows).read(inputs)
+        except InputError as error:
+            raise InputError(f"{what} cannot be used: {error}") from error
+
+    def runs(self, inputs: Any) -> Sequence[Any] | None:
+        """Return the texts or the run of token ids that windows are sampled from; None for lists and batches."""
+        if is_run_of_ids(inputs):
+            return [inputs]
+        return None if looks_at_images(self.loaded.model) else texts_of(inputs)
+
+    def _reader(self, windows: int | None) -> InputReader:
+        return InputReader(
+            self.loaded.model,
+            self.loaded.tokenizer,
+            self.length,
+            windows,
+            at_most=True,
+            sample=self.sample,
+            seed=self.seed,
         )
-    if _is_one_run(inputs):
+
+
+def _halves(reading: _Reading, inputs: Any, windows: int | None, calibrating: int | None) -> SplitWindows:
+    runs = reading.runs(inputs) or ()
+    if runs and isinstance(runs[0], Text):
+        halves = [_halves_of_text(text, reading.sample) for text in runs]
+        return _checked(
+            reading.read([first for first, _ in halves], calibrating, "the first half of the text"),
+            reading.read([second for _, second in halves], windows, "the second half of the text"),
+        )
+    if runs and reading.sample != "first":
+        middle, gap = len(inputs) // 2, len(inputs) // GAP
+        return _checked(
+            reading.read(inputs[: middle - gap], calibrating, "the first half of the token ids"),
+            reading.read(inputs[middle + gap :], windows, "the second half of the token ids"),
+        )
+    if runs:
         windows, calibrating = windows or DEFAULT_WINDOWS, calibrating or DEFAULT_WINDOWS
     wanted = None if windows is None or calibrating is None else windows + calibrating
-    found = _read(loaded, inputs, wanted, length, "the inputs")
+    found = reading.read(inputs, wanted, "the inputs")
     if len(found) < 2:
         raise InputError(
-            "a study needs at least one window to calibrate on and another to evaluate on, but the inputs have "
-            f"only {len(found)}. Give more, or give calibration=... too."
+            f"expected at least two windows, one to calibrate on and one to evaluate on, but the inputs have only "
+            f"{len(found)}: pass more inputs, or calibration=... too."
         )
     cut = len(found) // 2 if wanted is None or calibrating is None else len(found) * calibrating // wanted
     cut = min(max(cut, 1), len(found) - 1)
     return _checked(found[:cut][:calibrating], found[cut:][:windows])
 
 
-def _whole_text(inputs: Any) -> str | None:
-    """Return the text of one string or text file; None for lists, ids and images."""
-    if isinstance(inputs, os.PathLike) or (isinstance(inputs, str) and _is_file(inputs)):
-        path = Path(inputs)
-        return None if path.suffix.lower() in IMAGE_ENDINGS or path.is_dir() else read_text(path)
-    if isinstance(inputs, str):
-        require_text(inputs)
-        return inputs
-    return None
-
-
-def _is_one_run(inputs: Any) -> bool:
-    """Tell whether inputs are one text or one row of token ids, to be cut into windows."""
-    return _whole_text(inputs) is not None or is_run_of_ids(inputs)
-
-
-def _is_file(name: str) -> bool:
-    try:
-        return len(name) < 1024 and Path(name).is_file()
-    except (OSError, ValueError):
-        return False
+def _halves_of_text(text: Text, sample: str) -> tuple[Text, Text]:
+    """Return the halves of a text; where windows reach up to the middle, without what is next to it."""
+    if sample == "first":
+        cut = text.middle_line()
+        return text.part(text.start, cut), text.part(cut, text.stop)
+    middle, gap = text.start + text.size // 2, text.size // GAP
+    first, second = text.word_start(middle - gap), text.word_start(middle + gap)
+    return text.part(text.start, first), text.part(second, text.stop)
 
 
 def _checked(calibrating: Sequence[WindowInput], evaluating: Sequence[WindowInput]) -> SplitWindows:
@@ -122,25 +161,12 @@ def _checked(calibrating: Sequence[WindowInput], evaluating: Sequence[WindowInpu
     warnings = []
     if shared:
         warnings.append(
-            f"{shared} of {len(evaluating)} windows to evaluate on were calibrated on too: what is found there is "
-            "too good. Give other text to one of them."
+            f"{shared} of {len(evaluating)} evaluation windows are calibration windows too, so that losses there are "
+            "underestimated. Pass different inputs to evaluate on."
         )
-    if len(evaluating) < FEW_WINDOWS:
+    if len(evaluating) < FEWEST_UNITS:
         warnings.append(
-            f"only {len(evaluating)} windows evaluate: the intervals are too narrow to rely on. Give more text."
+            f"fewer than {FEWEST_UNITS} evaluation windows ({len(evaluating)}): too few for intervals and verdicts. "
+            "Pass more inputs."
         )
     return SplitWindows(tuple(calibrating), tuple(evaluating), tuple(warnings))
-
-
-def _read(
-    loaded: Model, inputs: Any, windows: int | None, length: int | None, what: str
-) -> list[WindowInput]:
-    if inputs is None:
-        raise InputError(f"{what} are missing: give text, token ids or images.")
-    # Of one long run of text or token ids a few windows will do; of a list or batch all are meant.
-    count = DEFAULT_WINDOWS if windows is None and _is_one_run(inputs) else windows
-    reader = InputReader(loaded.model, loaded.tokenizer, length, count, at_most=True)
-    try:
-        return reader.read(inputs)
-    except InputError as error:
-        raise InputError(f"{what} cannot be used: {error}") from error

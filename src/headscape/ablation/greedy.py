@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.engine import Progress, no_progress
-from headscape.models.attention_modules import AttentionSite
+from headscape.models.anatomy import AttentionModule
 
 Move = tuple[int, ...]
-Moves = Callable[[AttentionSite, frozenset[int], "Prices"], list[Move]]
+Moves = Callable[[AttentionModule, frozenset[int], "Prices"], list[Move]]
 
 
 class Prices(Protocol):
@@ -42,7 +42,7 @@ class ScorePrices:
 
 @dataclass(frozen=True)
 class Removal:
-    """One step of a greedy removal: the heads that go together, and by how much the price rises."""
+    """One step of a greedy removal: the heads that go together, and by how much the price increases."""
 
     layer: int
     heads: Move
@@ -50,7 +50,7 @@ class Removal:
 
 
 def greedy_removal(
-    sites: Sequence[AttentionSite],
+    modules: Sequence[AttentionModule],
     prices: Mapping[int, Prices],
     moves: Moves,
     count: int,
@@ -60,7 +60,7 @@ def greedy_removal(
 
     Parameters
     ----------
-    sites
+    modules
         The layers.
     prices
         Of every layer.
@@ -73,7 +73,7 @@ def greedy_removal(
     -----
     After every step only the layer that lost heads is priced again.
     """
-    by_layer = {site.layer: site for site in sites}
+    by_layer = {module.layer: module for module in modules}
     gone: dict[int, frozenset[int]] = {layer: frozenset() for layer in by_layer}
     paid = dict.fromkeys(by_layer, 0.0)
     best: dict[int, list[Removal]] = {}
@@ -94,20 +94,20 @@ def greedy_removal(
     return steps
 
 
-def single_heads(site: AttentionSite, gone: frozenset[int], prices: Prices) -> list[Move]:
+def single_heads(module: AttentionModule, gone: frozenset[int], prices: Prices) -> list[Move]:
     """Return every head that is left, each a move of its own: for gates, which can switch off any."""
-    return [(head,) for head in range(site.n_heads) if head not in gone]
+    return [(head,) for head in range(module.n_heads) if head not in gone]
 
 
-def removable_units(site: AttentionSite, gone: frozenset[int], prices: Prices) -> list[Move]:
+def removable_units(module: AttentionModule, gone: frozenset[int], prices: Prices) -> list[Move]:
     """Return what can be cut out next: a whole group, or the cheapest head of each group that is left.
 
     No move takes the last head of a layer.
     """
-    size = site.n_heads // site.n_kv_heads
+    size = module.n_heads // module.n_kv_heads
     groups = [
         [head for head in range(group * size, (group + 1) * size) if head not in gone]
-        for group in range(site.n_kv_heads)
+        for group in range(module.n_kv_heads)
     ]
     left = [group for group in groups if group]
     moves: list[Move] = [tuple(group) for group in left] if len(left) > 1 else []
@@ -118,9 +118,10 @@ def removable_units(site: AttentionSite, gone: frozenset[int], prices: Prices) -
 
 
 def _candidates(
-    site: AttentionSite, prices: Prices, moves: Moves, gone: frozenset[int], paid: float
+    module: AttentionModule, prices: Prices, moves: Moves, gone: frozenset[int], paid: float
 ) -> list[Removal]:
     before = sorted(gone)
     return [
-        Removal(site.layer, move, prices.price([*before, *move]) - paid) for move in moves(site, gone, prices)
+        Removal(module.layer, move, prices.price([*before, *move]) - paid)
+        for move in moves(module, gone, prices)
     ]

@@ -1,22 +1,24 @@
 """What rankings are made from: a model, windows, and what follows from both, each computed once when asked for."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from headscape.ablation.objective import LABELS, Loss, Losses, Objective, objective_for
-from headscape.ablation.projections import OutputProjection, output_projections
 from headscape.ablation.resumed_forward import Prefix
 from headscape.analysis.windows import staged
 from headscape.engine import Progress, no_progress
-from headscape.errors import InputError
+from headscape.errors import InputError, ModelError
 from headscape.geometry.organization import Organization, organize
-from headscape.models.attention_modules import AttentionSite, Heads, attention_sites, site_heads
-from headscape.models.forward_pass import arguments_for, without_extras
+from headscape.models.anatomy import AttentionModule, Heads, heads_of, of_stack, output_projections
+from headscape.models.lazy_torch import torch
 from headscape.models.loading import Model
+from headscape.models.projection import Projection
 from headscape.recorder.capturing import capture_windows
 from headscape.recorder.gates import observed_plainly, switched_off
 from headscape.recorder.inputs import WindowInput
@@ -46,7 +48,7 @@ class HeadEvaluator:
     seed
         Of everything random.
     progress
-        Told what is being done.
+        Progress callback.
     """
 
     def __init__(
@@ -63,26 +65,19 @@ class HeadEvaluator:
         progress: Progress = no_progress,
     ) -> None:
         self.loaded, self.windows = loaded, tuple(windows)
+        self.model: torch.nn.Module = loaded.model
         self.stack, self.count, self.seed, self.progress = stack, count, seed, progress
         self._loss, self._capture, self._organizations = loss, capture, organizations
 
-    @property
-    def model(self) -> torch.nn.Module:
-        """The model."""
-        model: torch.nn.Module = self.loaded.model
-        return model
-
     @cached_property
-    def sites(self) -> tuple[AttentionSite, ...]:
-        """Where the model attends."""
-        first = {name: x for name, x in self.windows[0].arguments.items() if name != LABELS}
-        arguments = arguments_for(self.model, first)
-        return attention_sites(self.model, {**arguments, **without_extras(self.model)}, stack=self.stack)
+    def modules(self) -> tuple[AttentionModule, ...]:
+        """The attention modules of the stack."""
+        return of_stack(self.loaded.modules(self._unlabeled(self.windows[0]).arguments), self.stack)
 
     @property
     def heads(self) -> tuple[tuple[int, int], ...]:
         """All (layer, head) pairs, layer-major."""
-        return site_heads(self.sites)
+        return heads_of(self.modules)
 
     @cached_property
     def objective(self) -> Objective:
@@ -90,24 +85,27 @@ class HeadEvaluator:
         return objective_for(self.loaded, self.windows, self._loss, self.seed)
 
     @cached_property
-    def projections(self) -> dict[int, OutputProjection]:
+    def projections(self) -> dict[int, Projection]:
         """The output projection of every layer."""
-        return output_projections(self.model, self.sites)
+        try:
+            return output_projections(self.modules)
+        except ModelError as error:
+            raise ModelError(
+                f"{error} Methods that do without it: haar, gradient, attention-entropy, confidence, tree-redundancy, "
+                "leave-one-out, random."
+            ) from error
 
     @cached_property
     def capture(self) -> Capture:
         """Queries and keys of the windows."""
-        found = self._capture
+        found, stack = self._capture, self.modules[0].stack
         if found is None:
-            plain = [
-                WindowInput({n: x for n, x in w.arguments.items() if n != LABELS}, w.labels)
-                for w in self.windows
-            ]
-            found = capture_windows(self.loaded, plain, progress=self.progress).select(self.sites[0].stack)
+            plain = [self._unlabeled(window) for window in self.windows]
+            found = capture_windows(self.loaded, plain, progress=self.progress).select(stack)
         if found.heads != self.heads:
             raise InputError(
-                f"the capture must have the {len(self.heads)} heads of the model's stack "
-                f"{self.sites[0].stack!r}, but has {len(found.heads)}, or others. Capture all heads of that stack."
+                f"the capture must have the {len(self.heads)} heads of the model's stack {stack!r}, but has "
+                f"{len(found.heads)}, or others. Capture all heads of that stack."
             )
         return found
 
@@ -126,10 +124,15 @@ class HeadEvaluator:
             )
         return tuple(given)
 
+    @staticmethod
+    def _unlabeled(window: WindowInput) -> WindowInput:
+        """Return a window without the right answers, which only the loss is given."""
+        return replace(window, arguments={n: x for n, x in window.arguments.items() if n != LABELS})
+
     @cached_property
     def _prefix(self) -> Prefix:
         with observed_plainly(self.model):
-            return Prefix(self.model, self.sites, self.objective)
+            return Prefix(self.modules, self.objective)
 
     @property
     def intact(self) -> Losses:
@@ -145,5 +148,5 @@ class HeadEvaluator:
         if not off:
             return self.intact
         prefix = self._prefix
-        with switched_off(self.model, self.sites, off):
+        with switched_off(self.modules, off):
             return prefix.evaluate(min(layer for layer, _ in off))

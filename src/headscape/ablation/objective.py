@@ -11,17 +11,20 @@ The last one is 0 for the intact model and flat there, so gradients are taken of
 in its place: their mean square is the squared change.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from headscape.errors import InputError, ModelError
+from headscape.models.adapters.families import task_of
 from headscape.models.forward_pass import arguments_for, evaluating, forward
+from headscape.models.lazy_torch import torch
 from headscape.models.loading import Model
 from headscape.recorder.inputs import WindowInput
 
@@ -31,7 +34,7 @@ _HIDDEN_SHARE = 0.15
 # Logits of so many tokens fit into memory also for large vocabularies.
 _TOKENS_A_BATCH = 1024
 
-Loss = Callable[[Any, Mapping[str, torch.Tensor]], torch.Tensor]
+Loss = Callable[[Any, Mapping[str, "torch.Tensor"]], "torch.Tensor"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,19 +144,19 @@ def objective_for(
     seed
         Of hidden tokens and random directions.
     """
-    model, kind = loaded.model, type(loaded.model).__name__
+    model, task = loaded.model, task_of(loaded.model)
     batches = tuple(_batch(model, group) for group in _same_shapes(windows))
     if loss is not None:
         own = _checked(loss)
         return Objective("the given loss", batches, own, own)
     if batches[0].targets is not None:
-        if "CausalLM" in kind or "LMHead" in kind:  # these models shift their labels themselves
+        if task == "next token":  # these models shift their labels themselves
             batches = tuple(replace(batch, targets=_shifted(_there(batch.targets))) for batch in batches)
         return Objective("cross-entropy of the labels", batches, _labeled, _labeled, labeled=True)
-    if "MaskedLM" in kind:
+    if task == "masked token":
         hidden = tuple(_hidden(batch, loaded.tokenizer, seed + i) for i, batch in enumerate(batches))
         return Objective("nats per hidden token", hidden, _labeled, _labeled, perplexity=True)
-    if any(word in kind for word in ("CausalLM", "LMHead", "ConditionalGeneration")):
+    if task in ("next token", "decoded token"):
         shifted = tuple(replace(batch, targets=_next_tokens(batch.arguments)) for batch in batches)
         return Objective("nats per token", shifted, _labeled, _labeled, perplexity=True)
     referenced = tuple(_with_reference(model, batch, seed + i) for i, batch in enumerate(batches))

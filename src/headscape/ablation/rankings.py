@@ -3,38 +3,49 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from headscape.ablation.calibration_split import calibration_windows
+from headscape.ablation.head_evaluator import HeadEvaluator
+from headscape.ablation.objective import Loss
+from headscape.ablation.scores.attention import attention_entropy, confidence
+from headscape.ablation.scores.gradient import gradient
+from headscape.ablation.scores.haar import haar, haar_within_layer
+from headscape.ablation.scores.leave_one_out import leave_one_out
+from headscape.ablation.scores.output_norm import output_norm
+from headscape.ablation.scores.reconstruction import reconstruction
+from headscape.ablation.scores.tree_redundancy import tree_redundancy
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
-from headscape.models import require_models_extra
+from headscape.geometry.organization import Organization
+from headscape.models.loading import as_model
+from headscape.tensor.capture import Capture
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-    from headscape.ablation.head_evaluator import HeadEvaluator
-    from headscape.ablation.objective import Loss
-    from headscape.geometry.organization import Organization
-    from headscape.tensor.capture import Capture
+def _random(evaluator: HeadEvaluator) -> NDArray[np.float64]:
+    return np.random.default_rng(evaluator.seed).permutation(len(evaluator.heads)).astype(np.float64)
 
-METHODS = {
-    "haar": "lowest l1 entropy of the Haar coefficients first, mean rank over windows (OA)",
-    "haar-within-layer": "the same within each layer, all layers in turn",
-    "gradient": "smallest |dL/d gate| first, absolute value per window (Michel et al. 2019)",
-    "attention-entropy": "lowest mean entropy of the attention rows first",
-    "confidence": "lowest mean largest probability first (Voita et al. 2019)",
-    "output-norm": "smallest norm of W_O W_V first",
-    "tree-redundancy": "of heads that the tree and the EMD put together, all but the best representative first",
-    "reconstruction": "greedy: cheapest after re-fitting the output projection, weighed by the gradient",
-    "leave-one-out": "smallest increase of the loss without the head alone first (exact, slow)",
-    "random": "in random order",
+
+METHODS: Mapping[str, Callable[[HeadEvaluator], NDArray[np.float64]]] = {
+    "haar": haar,
+    "haar-within-layer": haar_within_layer,
+    "gradient": gradient,
+    "attention-entropy": attention_entropy,
+    "confidence": confidence,
+    "output-norm": output_norm,
+    "tree-redundancy": tree_redundancy,
+    "reconstruction": reconstruction,
+    "leave-one-out": leave_one_out,
+    "random": _random,
 }
+"""The score behind every method; heads with low scores go first. "haar" ranks by ``haar_entropy``."""
 REVERSED = ":reversed"
 
-Method = str | Mapping[tuple[int, int], float] | Sequence[float] | Callable[["HeadEvaluator"], Any]
+Method = str | Mapping[tuple[int, int], float] | Sequence[float] | Callable[[HeadEvaluator], Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +87,6 @@ class HeadRanking:
 
     def to_frame(self) -> "pd.DataFrame":
         """Return layer, head, score and place (0 goes first), indexed by (layer, head)."""
-        import pandas as pd
-
         index = pd.MultiIndex.from_tuples(list(self.heads), names=["layer", "head"])
         places = np.empty(len(self.heads), dtype=np.int64)
         places[np.argsort(self.scores, kind="stable")] = np.arange(len(self.heads))
@@ -89,19 +98,16 @@ def rank_heads(
     inputs: Any,
     method: Method = "reconstruction",
     *,
-    capture: "Capture | None" = None,
-    organizations: "Sequence[Organization] | None" = None,
+    capture: Capture | None = None,
+    organizations: Sequence[Organization] | None = None,
     windows: int | None = None,
     length: int | None = 256,
+    sample: str = "spread",
     tokenizer: Any = None,
     stack: str | None = None,
-    loss: "Loss | None" = None,
+    loss: Loss | None = None,
     count: int | None = None,
     seed: int = 0,
-    device: str | None = None,
-    dtype: Any = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
     progress: Progress = no_progress,
 ) -> HeadRanking:
     """Rank the heads of a model: which would go first.
@@ -121,7 +127,7 @@ def rank_heads(
         Of the same model, one organization per window, if they are there; what is missing is computed.
     windows, length
         How many windows at most (by default 16 of one text, and all of a list or batch), and how many tokens each.
-    tokenizer, device, dtype, revision, trust_remote_code
+    sample, tokenizer
         As for :func:`headscape.capture`.
     stack
         Which stack of a model with several; by default the first.
@@ -129,9 +135,11 @@ def rank_heads(
         In place of the model's own: called with the output of a forward pass and its arguments, it gives one
         number per row, differentiable for "gradient" and "reconstruction".
     count
-        How many heads will be taken at most: "reconstruction" stops there and leaves the rest in no order.
+        How many heads will be taken at most: "reconstruction" stops there; remaining heads are unranked.
     seed
         Of everything random.
+    progress
+        Progress callback.
 
     Returns
     -------
@@ -142,16 +150,11 @@ def rank_heads(
     "haar", "haar-within-layer" and "tree-redundancy" organize every window (seconds each), "gradient" takes a
     backward pass, "reconstruction" that and a greedy search, "leave-one-out" an evaluation per head.
     """
-    require_models_extra()
-    from headscape.ablation.calibration_split import calibration_windows
-    from headscape.ablation.head_evaluator import HeadEvaluator
-    from headscape.recorder.capturing import as_loaded
-
     check_method(method)
-    loaded = as_loaded(model, tokenizer, device, dtype, revision, trust_remote_code)
+    loaded = as_model(model, tokenizer)
     evaluator = HeadEvaluator(
         loaded,
-        calibration_windows(loaded, inputs, windows, length),
+        calibration_windows(loaded, inputs, windows, length, sample=sample, seed=seed),
         stack=stack,
         loss=loss,
         capture=capture,
@@ -163,12 +166,12 @@ def rank_heads(
     return ranking_of(evaluator, method)
 
 
-def ranking_of(evaluator: "HeadEvaluator", method: Method, name: str | None = None) -> HeadRanking:
-    """Rank the heads by a method on evaluator that is there."""
+def ranking_of(evaluator: HeadEvaluator, method: Method, name: str | None = None) -> HeadRanking:
+    """Rank the heads by a method, with an evaluator that is there already."""
     check_method(method)
     if isinstance(method, str):
         base = method.removesuffix(REVERSED)
-        scores = np.asarray(_scorers()[base](evaluator), dtype=np.float64)
+        scores = np.asarray(METHODS[base](evaluator), dtype=np.float64)
         return HeadRanking(name or method, evaluator.heads, -scores if base != method else scores)
     own = method(evaluator) if callable(method) else method
     return HeadRanking(name or method_name(method), evaluator.heads, _own_scores(own, evaluator.heads))
@@ -218,42 +221,12 @@ def _own_scores(own: Any, heads: Sequence[tuple[int, int]]) -> NDArray[np.float6
     return scores
 
 
-def _random(evaluator: "HeadEvaluator") -> NDArray[np.float64]:
-    return np.random.default_rng(evaluator.seed).permutation(len(evaluator.heads)).astype(np.float64)
-
-
-def _scorers() -> dict[str, Callable[["HeadEvaluator"], NDArray[np.float64]]]:
-    """Return the function behind every name; they need torch, so they are fetched late."""
-    from headscape.ablation.scores.attention import attention_entropy, confidence
-    from headscape.ablation.scores.gradient import gradient
-    from headscape.ablation.scores.haar import haar, haar_within_layer
-    from headscape.ablation.scores.leave_one_out import leave_one_out
-    from headscape.ablation.scores.output_norm import output_norm
-    from headscape.ablation.scores.reconstruction import reconstruction
-    from headscape.ablation.scores.tree_redundancy import tree_redundancy
-
-    return {
-        "haar": haar,
-        "haar-within-layer": haar_within_layer,
-        "gradient": gradient,
-        "attention-entropy": attention_entropy,
-        "confidence": confidence,
-        "output-norm": output_norm,
-        "tree-redundancy": tree_redundancy,
-        "reconstruction": reconstruction,
-        "leave-one-out": leave_one_out,
-        "random": _random,
-    }
-
-
 def read_scores(path: str | os.PathLike[str], column: str) -> "pd.Series":
     """Return a column of a head table (heads.csv) as a score, indexed by (layer, head)."""
-    import pandas as pd
-
     try:
         table = pd.read_csv(path)
     except (OSError, ValueError) as error:
-        raise InputError(f"the table {path} cannot be read ({error}). A heads.csv is wanted.") from error
+        raise InputError(f"the table {path} cannot be read ({error}). Expected a heads.csv.") from error
     if not {"layer", "head", column} <= set(table):
         raise InputError(
             f"the table {path} must have the columns layer, head and {column}, but has {', '.join(map(str, table))}."

@@ -9,20 +9,20 @@ a ridge regression towards the weights that are there, in closed form. Layers ar
 on what the repaired layers before it give.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import torch
-
-from headscape.ablation.activations import hooked, real_tokens, run, token_products
+from headscape.ablation.activations import real_tokens, token_products
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Batch
-from headscape.ablation.projections import OutputProjection, put_back, write
-from headscape.models.attention_modules import Heads, require_known_heads
-from headscape.models.forward_pass import without_extras
+from headscape.models.anatomy import Heads, require_known_heads
+from headscape.models.forward_pass import evaluating, forward, without_extras
+from headscape.models.lazy_torch import torch
+from headscape.models.projection import Projection, put_back
 from headscape.recorder.gates import switched_off
 
 RIDGE = 1e-3
@@ -45,12 +45,12 @@ class Repair:
     biases: Mapping[int, torch.Tensor]
 
     @contextmanager
-    def applied(self, projections: Mapping[int, OutputProjection]) -> Iterator[None]:
+    def applied(self, projections: Mapping[int, Projection]) -> Iterator[None]:
         """Use the repaired projections for the length of a block."""
         touched = [projections[layer] for layer in self.matrices]
         with put_back(touched):
             for layer, matrix in self.matrices.items():
-                write(projections[layer], matrix, self.biases.get(layer))
+                projections[layer].write(matrix, self.biases.get(layer))
             yield
 
 
@@ -78,7 +78,7 @@ def repair(evaluator: HeadEvaluator, heads: Heads, ridge: float = RIDGE) -> Repa
     one system of the size of the activations.
     """
     model, projections = evaluator.model, evaluator.projections
-    off = require_known_heads(heads, evaluator.sites)
+    off = require_known_heads(heads, evaluator.modules)
     touched = sorted({layer for layer, _ in off})
     batches = _together(evaluator.objective.batches)
     extra = without_extras(model)
@@ -87,7 +87,7 @@ def repair(evaluator: HeadEvaluator, heads: Heads, ridge: float = RIDGE) -> Repa
     }
     for batch in batches:
         _each(model, batch, extra, {layer: fit.keep_target for layer, fit in fits.items()}, projections)
-    with put_back([projections[layer] for layer in touched]), switched_off(model, evaluator.sites, off):
+    with put_back([projections[layer] for layer in touched]), switched_off(evaluator.modules, off):
         # A single batch shows every layer all its tokens at once; else a layer has to see all batches first.
         rounds = [touched] if len(batches) == 1 else [[layer] for layer in touched]
         for done, layers in enumerate(rounds):
@@ -105,7 +105,7 @@ def repair(evaluator: HeadEvaluator, heads: Heads, ridge: float = RIDGE) -> Repa
 class _Fit:
     """The ridge regression of one layer; batches are added one after another."""
 
-    def __init__(self, projection: OutputProjection, gone: Sequence[int], ridge: float) -> None:
+    def __init__(self, projection: Projection, gone: Sequence[int], ridge: float) -> None:
         self.projection, self.ridge = projection, ridge
         self.removed = projection.columns(gone)
         self.kept = projection.columns([head for head in range(projection.n_heads) if head not in gone])
@@ -146,7 +146,7 @@ class _Fit:
         matrix[:, self.kept] += change.T.to(matrix)
         matrix[:, self.removed] = 0.0
         bias = projection.bias
-        write(projection, matrix, None if bias is None else bias + (rest - mean @ change).to(bias))
+        projection.write(matrix, None if bias is None else bias + (rest - mean @ change).to(bias))
 
 
 def _together(batches: Sequence[Batch]) -> list[Batch]:
@@ -163,15 +163,14 @@ def _each(
     batch: Batch,
     extra: Mapping[str, object],
     hooks: Mapping[int, Callable[[torch.Tensor], None]],
-    projections: Mapping[int, OutputProjection],
+    projections: Mapping[int, Projection],
 ) -> None:
     """Run a batch and show each layer's activations, without padding, to its hook."""
-    with ExitStack() as stack:
+
+    def shown(hook: Callable[[torch.Tensor], None]) -> Any:
+        return lambda _, arguments: hook(real_tokens(arguments[0], batch))
+
+    with ExitStack() as stack, evaluating(model), torch.no_grad():
         for layer, hook in hooks.items():
-            shown = partial(_show, hook, batch)
-            stack.enter_context(hooked(projections[layer].module, shown))
-        run(model, batch, dict(extra))
-
-
-def _show(hook: Callable[[torch.Tensor], None], batch: Batch, activations: torch.Tensor) -> None:
-    hook(real_tokens(activations, batch))
+            stack.callback(projections[layer].module.register_forward_pre_hook(shown(hook)).remove)
+        forward(model, {**batch.call(model), **extra}, "windows to calibrate on")

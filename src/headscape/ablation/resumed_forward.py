@@ -4,14 +4,15 @@ The outputs of all blocks of a stack are kept from a pass of the intact model. I
 first touched one return at once, the last of them with what it returned then.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import torch
-
 from headscape.ablation.objective import Losses, Objective
-from headscape.models.attention_modules import AttentionSite
+from headscape.models.anatomy import AttentionModule
+from headscape.models.lazy_torch import torch
 
 MAX_BYTES = 1 << 30
 """Kept outputs larger than this cost more than they save."""
@@ -22,10 +23,8 @@ class Prefix:
 
     Parameters
     ----------
-    model
-        The intact model.
-    sites
-        Of one stack.
+    modules
+        Of one stack of the intact model.
     objective
         What the model is judged by.
 
@@ -35,10 +34,11 @@ class Prefix:
     same, or the kept outputs were too large, every pass is whole.
     """
 
-    def __init__(self, model: torch.nn.Module, sites: Sequence[AttentionSite], objective: Objective) -> None:
-        self.model, self.objective = model, objective
-        self.layers = [site.layer for site in sites]
-        self.blocks = _blocks(model, sites)
+    def __init__(self, modules: Sequence[AttentionModule], objective: Objective) -> None:
+        model = self.model = modules[0].model
+        self.objective = objective
+        self.layers = [module.layer for module in modules]
+        self.blocks = _blocks(modules)
         self._outputs: list[list[Any]] = []
         self.intact = self._recorded() if self.blocks else objective.evaluate(model)
         if self.blocks and not self._agrees():
@@ -82,16 +82,18 @@ class Prefix:
         return bool((found.losses == self.intact.losses[: batch.rows]).all())
 
 
-def _blocks(model: torch.nn.Module, sites: Sequence[AttentionSite]) -> list[torch.nn.Module]:
+def _blocks(modules: Sequence[AttentionModule]) -> list[torch.nn.Module]:
     """Return the numbered blocks that hold the attention modules, or none if they are not one list."""
-    modules, names = dict(model.named_modules()), []
-    for site in sites:
-        words = site.module.split(".")
+    names = []
+    for module in modules:
+        words = module.name.split(".")
         numbered = [i for i, word in enumerate(words) if word.isdigit()]
         if not numbered:
             return []
         names.append(".".join(words[: numbered[0] + 1]))
-    return [modules[name] for name in names] if len(set(names)) == len(names) else []
+    if len(set(names)) < len(names):
+        return []
+    return [module.model.get_submodule(name) for module, name in zip(modules, names, strict=True)]
 
 
 def _tensor(output: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The dyadic grid as trees: index ranges halved again and again (OA definition 3)."""
+"""The dyadic grid as trees: index ranges halved again and again (OA definition 3, arXiv 2506.15541)."""
 
 import operator
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def dyadic_trees(shape: Sequence[int]) -> dict[str, PartitionTree]:
 
     References
     ----------
-    OA definition 3 and (11).
+    OA (arXiv 2506.15541), definition 3 and (11).
 
     Examples
     --------

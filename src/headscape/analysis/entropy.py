@@ -1,4 +1,4 @@
-"""The l1 entropy of heads and of the network: sums over the coarse Haar coefficients (OA 21, B.2)."""
+"""The l1 entropy of heads and of the network: sums over the coarse Haar coefficients (OA 21, B.2, arXiv 2506.15541)."""
 
 import math
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ def head_entropy(x: Any, trees: Trees, k: float = 400, p: float = 1.0) -> NDArra
     trees
         Trees by axis name; "query" and "key" are used.
     k
-        How many of the largest supports, or a share of all (a float in (0, 1]). Ties at the cut are all in;
-        ``top_supports({"query": ..., "key": ...}, k)`` tells how many that makes.
+        How many of the largest supports (all if there are fewer), or a share of all (a float in (0, 1]). Ties at
+        the cut are all in; ``top_supports({"query": ..., "key": ...}, k)`` tells how many that makes.
     p
         The exponent, larger than 0.
 
@@ -47,7 +47,7 @@ def head_entropy(x: Any, trees: Trees, k: float = 400, p: float = 1.0) -> NDArra
 
     References
     ----------
-    OA (21). What a low entropy means for a head is a hypothesis there; see the docs on rankings.
+    OA (arXiv 2506.15541), (21). What a low entropy means for a head is a hypothesis there; see the docs on rankings.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def network_entropy(x: Any, trees: Trees, k: float = 100, p: float = 1.0) -> flo
 
     References
     ----------
-    OA B.2 and table 2.
+    OA (arXiv 2506.15541), B.2 and table 2.
 
     Examples
     --------

@@ -1,12 +1,13 @@
-"""Entropies of all heads over several windows: the study that a ranking by entropy rests on (OA 3.2, B.1)."""
+"""Haar entropies of all heads over several windows, and how stable their ranking is (OA 3.2, B.1, arXiv 2506.15541)."""
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -14,7 +15,7 @@ from headscape.analysis.entropy import head_entropy, network_entropy
 from headscape.analysis.haar import Trees
 from headscape.analysis.intervals import bootstrap_means
 from headscape.analysis.stability import RankStability, rank_agreement, rank_stability
-from headscape.analysis.supports import top_supports
+from headscape.analysis.supports import neighboring_k, top_supports
 from headscape.analysis.windows import Windows, WindowSource, staged
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
@@ -22,10 +23,8 @@ from headscape.geometry.organization import organize
 from headscape.geometry.partition_tree import PartitionTree
 from headscape.notices import Notice
 from headscape.tensor.network_tensor import AXES, NetworkTensor
+from headscape.tensor.safe_reading import explain_read_errors
 from headscape.tensor.store import Store, content_hash
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KIND = "entropy-study"
 _ARRAYS = ("entropies", "network", "used", "k_values", "by_k", "by_field")
@@ -75,7 +74,7 @@ class EntropyStudy:
     @cached_property
     def stability(self) -> RankStability:
         """How well the ranks agree between windows, with bootstrap intervals."""
-        return rank_stability(self.entropies, seed=int(self.parameters["seed"]))
+        return rank_stability(self.entropies, seed=int(self.parameters["seed"]), name="Haar entropy")
 
     @property
     def ranks(self) -> FloatArray64:
@@ -88,22 +87,20 @@ class EntropyStudy:
         return (*self.stability.warnings, *self.geometry_warnings)
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return one row per head: mean entropy with interval, ranks, how often at the bottom and the top."""
-        import pandas as pd
-
+        """Return one row per head: mean Haar entropy with interval, ranks, how often at the bottom and the top."""
         mean, low, high = bootstrap_means(self.entropies, seed=int(self.parameters["seed"]))
         ranks = self.ranks
         columns = {
             "layer": [layer for layer, _ in self.heads],
             "head": [head for _, head in self.heads],
-            "entropy": mean,
-            "entropy_low": low,
-            "entropy_high": high,
-            "rank": ranks.mean(axis=0),
-            "rank_min": ranks.min(axis=0),
-            "rank_max": ranks.max(axis=0),
-            "bottom_count": self.stability.bottom_counts,
-            "top_count": self.stability.top_counts,
+            "haar_entropy": mean,
+            "haar_entropy_low": low,
+            "haar_entropy_high": high,
+            "haar_rank": ranks.mean(axis=0),
+            "haar_rank_min": ranks.min(axis=0),
+            "haar_rank_max": ranks.max(axis=0),
+            "haar_bottom_count": self.stability.bottom_counts,
+            "haar_top_count": self.stability.top_counts,
         }
         return pd.DataFrame(columns)
 
@@ -116,8 +113,6 @@ class EntropyStudy:
 
         Numbers above those of the study are left out; all windows are always the last row.
         """
-        import pandas as pd
-
         total = len(self.entropies)
         rows = []
         for count in [*sorted({c for c in counts if 2 <= c < total}), total]:
@@ -131,8 +126,6 @@ class EntropyStudy:
 
     def sensitivity(self) -> "pd.DataFrame":
         """Return how the ranks move with k and the field: agreement with the main choice, window means."""
-        import pandas as pd
-
         rows = [("k", f"{k:g}", other) for k, other in zip(self.k_values, self.by_k, strict=True)]
         rows += [("field", name, other) for name, other in zip(self.fields, self.by_field, strict=True)]
         agreements = [rank_agreement(self.entropies, other) for _, _, other in rows]
@@ -168,23 +161,24 @@ class EntropyStudy:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what :meth:`save` wrote."""
-        store = Store.open(path, KIND)
-        part = store.read("study")
-        labels = part.attributes
-        entropies = part.array("entropies")
-        trees = tuple(
-            {axis: PartitionTree(part.array(f"tree-{window}-{axis}")) for axis in AXES}
-            for window in range(len(entropies))
-        )
-        return cls(
-            trees=trees,
-            **{name: part.array(name) for name in _ARRAYS},
-            heads=tuple((layer, head) for layer, head in labels["heads"]),
-            fields=tuple(labels["fields"]),
-            field=labels["field"],
-            parameters=store.header["parameters"],
-            geometry_warnings=tuple(Notice(**values) for values in labels["warnings"]),
-        )
+        with explain_read_errors(path):
+            store = Store.open(path, KIND)
+            part = store.read("study")
+            labels = part.attributes
+            entropies = part.array("entropies")
+            trees = tuple(
+                {axis: PartitionTree(part.array(f"tree-{window}-{axis}")) for axis in AXES}
+                for window in range(len(entropies))
+            )
+            return cls(
+                trees=trees,
+                **{name: part.array(name) for name in _ARRAYS},
+                heads=tuple((layer, head) for layer, head in labels["heads"]),
+                fields=tuple(labels["fields"]),
+                field=labels["field"],
+                parameters=store.header["parameters"],
+                geometry_warnings=tuple(Notice(**values) for values in labels["warnings"]),
+            )
 
 
 def entropy_study(
@@ -238,7 +232,7 @@ def entropy_study(
 
     References
     ----------
-    OA (21), figure 5, B.1 and table 1, B.2 and table 2.
+    OA (arXiv 2506.15541), (21), figure 5, B.1 and table 1, B.2 and table 2.
 
     Examples
     --------
@@ -329,17 +323,13 @@ def window_entropies(
     by_field: Sequence[FloatArray64] = (),
 ) -> WindowEntropies:
     """Return the entropies of one window on trees that are there: see :func:`entropy_study`."""
-    pair = {axis: trees[axis] for axis in ("query", "key")}
-    top = top_supports(pair, k)
-    if k_values is None:
-        near = (k / 2, k * 2) if k < 1 else (k // 2, k * 2)
-        k_values = [value for value in near if 0 < value <= (1 if k < 1 else top.total)]
+    k_values = neighboring_k(k) if k_values is None else k_values
     entropies = head_entropy(x, trees, k, p)
     n_heads = len(entropies)
     return WindowEntropies(
         entropies=entropies,
-        network=network_entropy(x, trees, min(NETWORK_K, top.total * n_heads), p),
-        used=top.used,
+        network=network_entropy(x, trees, NETWORK_K, p),
+        used=top_supports({axis: trees[axis] for axis in ("query", "key")}, k).used,
         k_values=tuple(k_values),
         by_k=np.array([head_entropy(x, trees, value, p) for value in k_values]).reshape(-1, n_heads),
         by_field=np.array(by_field).reshape(-1, n_heads),
@@ -349,5 +339,5 @@ def window_entropies(
 def _trees(x: NetworkTensor, window: int, options: Mapping[str, Any], found: list[Notice]) -> Trees:
     """Organize one window; what the geometry warns of goes to ``found``, with the window's number."""
     result = organize(x, **options)
-    found += [Notice(w.name, f"window {window}: {w.message}", w.axis) for w in result.warnings]
+    found += [replace(w, message=f"window {window}: {w.message}") for w in result.warnings]
     return result.trees

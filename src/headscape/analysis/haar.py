@@ -1,4 +1,4 @@
-"""Haar transforms on trees, one axis at a time, as chains of plane reflections (OA 2.4)."""
+"""Haar transforms on trees, one axis at a time, as chains of plane reflections (OA 2.4, arXiv 2506.15541)."""
 
 import operator
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ def haar(x: Any, tree: PartitionTree, axis: str | int = 0) -> FloatArray:
 
     References
     ----------
-    OA 2.4; Gavish, Nadler, Coifman, "Multiscale wavelets on trees", ICML 2010.
+    OA (arXiv 2506.15541), 2.4; Gavish, Nadler, Coifman, "Multiscale wavelets on trees", ICML 2010.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def inverse_haar(coefficients: Any, tree: PartitionTree, axis: str | int = 0) ->
 
     References
     ----------
-    OA 2.4.
+    OA (arXiv 2506.15541), 2.4.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def tensor_haar(x: Any, trees: Trees) -> FloatArray:
 
     References
     ----------
-    OA 2.4.
+    OA (arXiv 2506.15541), 2.4.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The constants of the Hoelder conditions in tree metrics (OA 2)."""
+"""The constants of the Hoelder conditions in tree metrics (OA 2, arXiv 2506.15541)."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ def mixed_constants(
 
     References
     ----------
-    OA (2), last line.
+    OA (arXiv 2506.15541), (2), last line.
 
     Examples
     --------

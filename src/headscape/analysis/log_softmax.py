@@ -42,8 +42,9 @@ def filled_logits(f: Any, visible: BoolArray | None = None) -> FloatArray64:
     require_axes(array, (2,), "f")
     if visible is None:
         require_finite(array, "f")
-        return np.array(array, dtype=np.float64)
-    values = np.where(visible, array, 0.0).astype(np.float64)
+        # numpy adds up rows and columns in different orders: one layout, so that sums depend on the values only.
+        return np.array(array, dtype=np.float64, order="C")
+    values = np.where(visible, array, 0.0).astype(np.float64, order="C")
     require_finite(values, "f, where visible,")
     count = visible.sum(axis=1, keepdims=True)
     if not count.any():
@@ -51,7 +52,7 @@ def filled_logits(f: Any, visible: BoolArray | None = None) -> FloatArray64:
     means = np.where(
         count > 0, values.sum(axis=1, keepdims=True) / np.maximum(count, 1), values.sum() / count.sum()
     )
-    return np.asarray(np.where(visible, values, means))
+    return np.asarray(np.where(visible, values, means), order="C")
 
 
 def log_softmax(f: Any, visible: BoolArray | None = None, sink: float | None = None) -> FloatArray64:

@@ -1,4 +1,4 @@
-"""Paraproducts on trees: a nonlinearity of a matrix, approximated scale by scale (OA theorem 1)."""
+"""Paraproducts on trees: a nonlinearity of a matrix, approximated scale by scale (OA theorem 1, arXiv 2506.15541)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -185,7 +185,7 @@ def paraproduct(
 
     References
     ----------
-    OA (11) to (13), theorem 1.
+    OA (arXiv 2506.15541), (11) to (13), theorem 1.
 
     Examples
     --------

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from headscape.errors import InputError
 from headscape.geometry.affinity import emd_affinity
 from headscape.geometry.builders.flexible import flexible_tree
+from headscape.geometry.data_order import data_order
 from headscape.geometry.partition_tree import PartitionTree
 
 FloatArray64 = NDArray[np.float64]
@@ -45,14 +46,17 @@ def redundancy_order(emd: FloatArray64, tree: PartitionTree) -> NDArray[np.int64
     >>> tree = PartitionTree.from_levels([[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0], [1], [2], [3]]])
     >>> places = np.array([0.0, 1.0, 5.0, 5.5])
     >>> redundancy_order(np.abs(places[:, None] - places), tree).tolist()
-    [3, 1, 2, 0]
+    [3, 0, 2, 1]
     """
     n = tree.n_points
     if emd.shape != (n, n):
         raise InputError(f"emd must be ({n}, {n}) like the tree's points, but its shape is {emd.shape}.")
+    # In data order, so that ties do not depend on how the points came.
+    points = data_order(emd.sum(axis=1))
+    emd = emd[np.ix_(points, points)]
     left = np.arange(n)
     order: list[int] = []
-    for labels in tree.labels[::-1]:
+    for labels in tree.labels[::-1, points]:
         gone: list[tuple[float, int]] = []
         for folder in np.unique(labels[left]):
             members = left[labels[left] == folder]
@@ -61,7 +65,7 @@ def redundancy_order(emd: FloatArray64, tree: PartitionTree) -> NDArray[np.int64
             gone += [(float(within[i, best]), int(m)) for i, m in enumerate(members) if i != best]
         order += [point for _, point in sorted(gone)]
         left = np.setdiff1d(left, [point for _, point in gone])
-    return np.array([*order, *left], dtype=np.int64)
+    return points[[*order, *left]]
 
 
 def mean_head_tree(emds: Sequence[FloatArray64]) -> tuple[FloatArray64, PartitionTree]:
@@ -76,5 +80,6 @@ def mean_head_tree(emds: Sequence[FloatArray64]) -> tuple[FloatArray64, Partitio
     """
     scaled = [emd / (float(np.median(emd)) or 1.0) for emd in emds]
     mean = np.mean(scaled, axis=0)
-    tree, _ = flexible_tree(emd_affinity(mean))
-    return mean, tree
+    points = data_order(mean.sum(axis=1))
+    tree, _ = flexible_tree(emd_affinity(mean[np.ix_(points, points)]))
+    return mean, PartitionTree(tree.labels[:, np.argsort(points)])

@@ -1,9 +1,10 @@
-"""How regular a head is on its trees: Hoelder exponents from the decay of Haar coefficients (OA 1, 2)."""
+"""How regular a head is on its trees: Hoelder exponents from Haar coefficients (OA 1, 2, arXiv 2506.15541)."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -14,9 +15,6 @@ from headscape.analysis.wavelets import Wavelets, wavelets
 from headscape.errors import InputError
 from headscape.geometry.partition_tree import PartitionTree
 from headscape.tensor.checks import as_float_array, require_axes, require_finite
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FloatArray64 = NDArray[np.float64]
 
@@ -83,8 +81,6 @@ class HolderExponents:
 
     def to_frame(self) -> "pd.DataFrame":
         """Return one row per head."""
-        import pandas as pd
-
         columns: dict[str, NDArray[Any]] = {}
         for name in ("mixed", "query", "key"):
             values = getattr(self, name)
@@ -137,8 +133,8 @@ def holder_exponent(
 
     References
     ----------
-    OA definitions 1 and 2, theorem 1; Gavish, Coifman, "Sampling, denoising and compression of matrices by
-    coherent matrix organization", 2012.
+    OA (arXiv 2506.15541), definitions 1 and 2, theorem 1; Gavish, Coifman, "Sampling, denoising and compression of
+    matrices by coherent matrix organization", 2012.
 
     Examples
     --------

@@ -1,27 +1,23 @@
-"""How far results hang on the parameters they were made with: re-runs with neighbors of the chosen values."""
+"""How sensitive results are to their parameters: re-runs with neighbors of the chosen values."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
 from headscape.analysis.entropy import head_entropy
 from headscape.analysis.stability import rank_agreement, rank_correlations
-from headscape.analysis.supports import top_supports
+from headscape.analysis.supports import neighboring_k
 from headscape.analysis.windows import staged
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization, organize
 from headscape.geometry.questionnaire import folder_jaccard
-from headscape.notices import Notice
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-HANGS_ON_PARAMETER = "hangs-on-parameter"
+from headscape.notices import PARAMETER_SENSITIVE, Notice
 
 # Below these, a reader who had chosen the neighboring value would tell another story.
 ROBUST_CORRELATION = 0.8
@@ -45,7 +41,7 @@ class Rerun:
 
     @property
     def warning(self) -> Notice | None:
-        """The named state in which a result hangs on this parameter, or None."""
+        """The named state in which a result is sensitive to this parameter, or None."""
         moved = [
             f"{what} {value:.2f}"
             for what, value, limit in (
@@ -57,8 +53,11 @@ class Rerun:
         ]
         if not moved:
             return None
-        message = f"with {self.parameter} = {self.value} instead: {', '.join(moved)}"
-        return Notice(HANGS_ON_PARAMETER, message, "head")
+        message = (
+            f"with {self.parameter} = {self.value} instead: {', '.join(moved)}; what is said about the heads depends "
+            "on this choice, so state it"
+        )
+        return Notice(PARAMETER_SENSITIVE, message, "head")
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,11 @@ class Sensitivity:
 
     @property
     def warnings(self) -> tuple[Notice, ...]:
-        """The parameters that a result hangs on."""
+        """The parameters that a result is sensitive to."""
         return tuple(rerun.warning for rerun in self.reruns if rerun.warning is not None)
 
     def to_frame(self) -> "pd.DataFrame":
         """Return one row per re-run; ``robust`` is False where a warning is due."""
-        import pandas as pd
-
         rows = [vars(rerun) | {"robust": rerun.warning is None} for rerun in self.reruns]
         return pd.DataFrame(rows)
 
@@ -127,8 +124,13 @@ def sensitivity(
     if array.ndim != 3:
         raise InputError(f"x must have the axes query, key, head, but its shape is {array.shape}.")
     base = organize(x, **chosen, progress=staged(progress, "chosen values"))
-    total = top_supports({axis: base.trees[axis] for axis in ("query", "key")}, k).total
-    tries = dict(_neighbors(base.parameters, k, total) if grid is None else grid)
+    tries = dict(_neighbors(base.parameters, k) if grid is None else grid)
+    known = {*base.parameters, "k"}
+    for parameter in tries:
+        if not set(parameter.split(", ")) <= known:
+            raise InputError(
+                f"grid may have the parameters {', '.join(sorted(known))}, but has {parameter!r}."
+            )
     runs = [(parameter, value) for parameter, values in tries.items() for value in values]
     runs += [("field", name) for name in fields or {}]
     scores = head_entropy(array, base.trees, k)
@@ -150,15 +152,14 @@ def sensitivity(
     return Sensitivity(tuple(reruns))
 
 
-def _neighbors(chosen: Mapping[str, Any], k: float, total: int) -> Iterator[tuple[str, list[Any]]]:
+def _neighbors(chosen: Mapping[str, Any], k: float) -> Iterator[tuple[str, list[Any]]]:
     """Yield for every parameter the neighbors of its chosen value."""
     eps, alpha, beta = chosen["eps_scale"], chosen["alpha"], chosen["beta"]
     yield "eps_scale", [eps / 2, eps * 2]
     yield "alpha, beta", [(_step(alpha), beta), (alpha, _step(beta))]
     yield "init", ["gaussian" if chosen["init"] == "cosine" else "cosine"]
     yield "tree", ["binary" if chosen["tree"] == "flexible" else "flexible"]
-    near = [k / 2, k * 2] if k < 1 else [k // 2, k * 2]
-    yield "k", [value for value in near if 0 < value <= (1 if k < 1 else total)]
+    yield "k", neighboring_k(k)
 
 
 def _step(value: float) -> float:

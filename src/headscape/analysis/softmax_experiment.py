@@ -1,4 +1,4 @@
-"""Softmax of one head against its paraproduct: the paper's experiment (OA figures 1 and 2), for any size."""
+"""Softmax of one head against its paraproduct: OA (arXiv 2506.15541) figures 1 and 2, for any size."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -149,7 +149,7 @@ def softmax_experiment(
 
     References
     ----------
-    OA theorems 1 and 2, corollary 1, figures 1 and 2.
+    OA (arXiv 2506.15541), theorems 1 and 2, corollary 1, figures 1 and 2.
 
     Examples
     --------

@@ -1,12 +1,13 @@
-"""Is attention invariant to softmax? The paper's claim, measured on every head (OA theorem 2, corollary 1)."""
+"""Is attention invariant to softmax? OA theorem 2 and corollary 1 (arXiv 2506.15541), measured on every head."""
 
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -17,10 +18,8 @@ from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.notices import Notice
 from headscape.tensor.attention_record import BoolArray
+from headscape.tensor.safe_reading import explain_read_errors
 from headscape.tensor.store import Store, content_hash
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KIND = "softmax-invariance"
 MEASURES = (
@@ -82,7 +81,7 @@ class SoftmaxInvariance:
         pairs = pairs[np.isfinite(pairs).all(axis=1)]
         if len(pairs) < FEWEST_HEADS:
             return Interval(np.nan, np.nan, np.nan)
-        return bootstrap(pairs, _rank_correlation, seed=int(self.parameters["seed"]))
+        return bootstrap(pairs, _rank_correlation, seed=int(self.parameters["seed"]), within=(-1.0, 1.0))
 
     @property
     def window_correlations(self) -> FloatArray64:
@@ -174,8 +173,6 @@ class SoftmaxInvariance:
 
     def to_frame(self) -> "pd.DataFrame":
         """Return one row per head: the medians over the windows."""
-        import pandas as pd
-
         columns: dict[str, Any] = {
             "layer": [layer for layer, _ in self.heads],
             "head": [head for _, head in self.heads],
@@ -196,13 +193,14 @@ class SoftmaxInvariance:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what :meth:`save` wrote."""
-        store = Store.open(path, KIND)
-        part = store.read("study")
-        return cls(
-            heads=tuple((layer, head) for layer, head in part.attributes["heads"]),
-            measures={name: part.array(name) for name in MEASURES},
-            parameters=store.header["parameters"],
-        )
+        with explain_read_errors(path):
+            store = Store.open(path, KIND)
+            part = store.read("study")
+            return cls(
+                heads=tuple((layer, head) for layer, head in part.attributes["heads"]),
+                measures={name: part.array(name) for name in MEASURES},
+                parameters=store.header["parameters"],
+            )
 
 
 def softmax_invariance(
@@ -250,7 +248,7 @@ def softmax_invariance(
 
     References
     ----------
-    OA theorem 2, corollary 1.
+    OA (arXiv 2506.15541), theorem 2, corollary 1.
 
     Examples
     --------

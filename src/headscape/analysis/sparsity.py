@@ -1,4 +1,4 @@
-"""How few Haar coefficients hold a head: curves, best approximation, denoising (OA 2.4)."""
+"""How few Haar coefficients hold a head: curves, best approximation, denoising (OA 2.4, arXiv 2506.15541)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,25 +1,21 @@
-"""Whether a ranking of heads repeats from window to window (OA B.1, table 1)."""
+"""Whether a ranking of heads is stable from window to window (OA B.1, table 1, arXiv 2506.15541)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from headscape.analysis.intervals import Interval, bootstrap_pairs
+from headscape.analysis.intervals import FEWEST_UNITS, Interval, bootstrap_pairs
 from headscape.errors import InputError
-from headscape.notices import Notice
+from headscape.notices import UNSTABLE_RANKING, Notice
 from headscape.tensor.checks import as_float_array, require_finite
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FloatArray64 = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-RANKS_DO_NOT_REPEAT = "ranks-do-not-repeat"
 
 # Unrelated rankings give W = 1 / windows and a Jaccard index near share / (2 - share) = 0.05.
 STABLE_W = 0.7
@@ -44,8 +40,8 @@ class RankStability:
         Kendall's coefficient of concordance over all windows: 1 if all agree, 1 / windows if none do.
     correlation_range
         The smallest and the largest correlation between two windows.
-    n_windows, share
-        What went in.
+    n_windows, share, name
+        What went in, and what the score is called.
     """
 
     bottom_counts: IntArray
@@ -58,30 +54,36 @@ class RankStability:
     correlation_range: tuple[float, float]
     n_windows: int
     share: float
+    name: str = ""
 
     @property
     def warnings(self) -> tuple[Notice, ...]:
-        """Names the state in which the ranks do not repeat and no head should be chosen by them."""
+        """Names the state in which the ranking is not stable and no head should be chosen by it."""
         w, jaccard = self.kendall_w.estimate, self.jaccard_bottom.estimate
-        if self.n_windows < 2 or np.isnan(w) or (w >= STABLE_W and jaccard >= STABLE_JACCARD):
+        too_few = self.n_windows < FEWEST_UNITS
+        if too_few or np.isnan(w) or (w >= STABLE_W and jaccard >= STABLE_JACCARD):
             return ()
         message = (
             f"over {self.n_windows} windows Kendall's W is {w:.2f} and the lowest {self.share:.0%} overlap by "
-            f"{jaccard:.2f} (Jaccard): which heads are low depends on the text"
+            f"{jaccard:.2f} (Jaccard): which heads are low depends on the text; do not choose heads by this ranking"
         )
-        return (Notice(RANKS_DO_NOT_REPEAT, message, "head"),)
+        return (Notice(UNSTABLE_RANKING, message, "head"),)
 
     @property
     def verdict(self) -> str:
-        """One sentence on whether the ranks repeat."""
-        if self.n_windows < 2:
-            return "One window only: whether the ranks repeat is not known."
+        """One sentence on whether the ranking is stable."""
+        ranking = f"{self.name} ranking" if self.name else "ranking"
+        if self.n_windows < FEWEST_UNITS:
+            return (
+                f"At least {FEWEST_UNITS} windows are needed to judge whether the {ranking} of the heads is stable, "
+                f"but there {'is' if self.n_windows == 1 else 'are'} {self.n_windows}."
+            )
         if np.isnan(self.kendall_w.estimate):
-            return "All heads have the same score: there are no ranks to compare."
-        word = "do not repeat" if self.warnings else "repeat"
+            return "All heads have the same score: there is no ranking."
         return (
-            f"The ranks {word} over {self.n_windows} windows: Kendall's W {self.kendall_w}, rank correlation "
-            f"{self.rank_correlation}, Jaccard of the lowest {self.share:.0%} {self.jaccard_bottom}."
+            f"The {ranking} of the heads is {'not stable' if self.warnings else 'stable'}: Kendall's W "
+            f"{self.kendall_w} over {self.n_windows} windows, rank correlation {self.rank_correlation}, Jaccard of "
+            f"the lowest {self.share:.0%} {self.jaccard_bottom}."
         )
 
     def most_frequent(self, heads: Sequence[tuple[int, int]], count: int = 3) -> "pd.DataFrame":
@@ -89,8 +91,6 @@ class RankStability:
 
         Among equal counts the more extreme mean rank comes first.
         """
-        import pandas as pd
-
         rows = []
         top = np.lexsort((-self.mean_ranks, -self.top_counts))
         bottom = np.lexsort((self.mean_ranks, -self.bottom_counts))
@@ -104,7 +104,13 @@ class RankStability:
 
 
 def rank_stability(
-    scores: Any, *, share: float = 0.1, level: float = 0.95, n_resamples: int = 2000, seed: int = 0
+    scores: Any,
+    *,
+    share: float = 0.1,
+    level: float = 0.95,
+    n_resamples: int = 2000,
+    seed: int = 0,
+    name: str = "",
 ) -> RankStability:
     """Measure how well the ranks of heads agree between windows.
 
@@ -116,6 +122,8 @@ def rank_stability(
         The share of heads that counts as bottom and as top, rounded to whole heads, at least one.
     level, n_resamples, seed
         Of the bootstrap over windows.
+    name
+        What the score is called in sentences, such as "Haar entropy".
 
     Returns
     -------
@@ -125,11 +133,11 @@ def rank_stability(
     -----
     Windows are drawn again, not heads; pairs of a window with itself are left out. The interval of W follows
     from that of the mean rank correlation r by W = (1 + (m - 1) r) / m for m windows, which is exact without
-    ties. O(window^2 head).
+    ties. Below 4 windows there are no intervals and no verdict. O(window^2 head).
 
     References
     ----------
-    OA B.1, table 1; Kendall, Babington Smith, "The problem of m rankings", 1939.
+    OA (arXiv 2506.15541), B.1, table 1; Kendall, Babington Smith, "The problem of m rankings", 1939.
 
     Examples
     --------
@@ -147,19 +155,20 @@ def rank_stability(
     bottom, top = extreme_heads(array, share)
     options: dict[str, Any] = {"level": level, "n_resamples": n_resamples, "seed": seed}
     correlations = rank_correlations(ranks)
-    mean = bootstrap_pairs(correlations, **options)
+    mean = bootstrap_pairs(correlations, **options, within=(-1.0, 1.0))
     between = correlations[np.triu_indices(len(array), k=1)]
     return RankStability(
         bottom_counts=bottom.sum(axis=0),
         top_counts=top.sum(axis=0),
         mean_ranks=ranks.mean(axis=0),
-        jaccard_bottom=bootstrap_pairs(jaccard_indices(bottom), **options),
-        jaccard_top=bootstrap_pairs(jaccard_indices(top), **options),
+        jaccard_bottom=bootstrap_pairs(jaccard_indices(bottom), **options, within=(0.0, 1.0)),
+        jaccard_top=bootstrap_pairs(jaccard_indices(top), **options, within=(0.0, 1.0)),
         rank_correlation=mean,
         kendall_w=_concordance(kendall_w(ranks), mean, len(array)),
         correlation_range=(float(between.min()), float(between.max())) if len(between) else (np.nan, np.nan),
         n_windows=len(array),
         share=share,
+        name=name,
     )
 
 
@@ -229,4 +238,6 @@ def kendall_w(ranks: FloatArray64) -> float:
 
 
 def _concordance(w: float, mean: Interval, m: int) -> Interval:
-    return Interval(w, (1 + (m - 1) * mean.low) / m, (1 + (m - 1) * mean.high) / m, mean.level)
+    # W is never negative, whatever the lower bound of a mean correlation.
+    low, high = np.maximum([(1 + (m - 1) * bound) / m for bound in (mean.low, mean.high)], 0.0)
+    return Interval(w, float(low), float(high), mean.level)

@@ -1,4 +1,4 @@
-"""The tensor wavelets of largest support, found without forming the products (OA 3.2)."""
+"""The tensor wavelets of largest support, found without forming the products (OA 3.2, arXiv 2506.15541)."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class TopSupports:
     Attributes
     ----------
     k
-        How many were asked for.
+        How many were asked for, or all if there are fewer.
     cut
         The k-th largest support. Every tensor wavelet of at least this support is in, ties included.
     used, total
@@ -47,8 +47,8 @@ def top_supports(trees: Trees, k: float = 400) -> TopSupports:
     trees
         Trees by axis name, any number.
     k
-        A whole number from 1 to the number of tensor wavelets, or a share of them between 0 and 1 (a float),
-        which makes axes of different length comparable.
+        A whole number from 1 up, or a share of all tensor wavelets between 0 and 1 (a float), which makes axes of
+        different length comparable. If there are fewer than k, all are taken.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def top_supports(trees: Trees, k: float = 400) -> TopSupports:
 
     References
     ----------
-    OA 3.2, text around (21).
+    OA (arXiv 2506.15541), 3.2, text around (21).
 
     Examples
     --------
@@ -84,17 +84,19 @@ def top_supports(trees: Trees, k: float = 400) -> TopSupports:
     return TopSupports(k=wanted, cut=low, used=_count_at_least(supports, low), total=total)
 
 
+def neighboring_k(k: float) -> list[float]:
+    """Return half and twice k, without what is not a valid k."""
+    whole = isinstance(k, int | np.integer)
+    return [value for value in (k // 2 if whole else k / 2, k * 2) if (value >= 1 if whole else value <= 1)]
+
+
 def _number_of_wavelets(k: float, total: int) -> int:
-    if isinstance(k, int | np.integer):
-        if 1 <= k <= total:
-            return int(k)
-        raise InputError(
-            f"k must be from 1 to the number of tensor wavelets, {total}, but is {k}. Give a smaller k, or a "
-            "share of them such as k=0.1."
-        )
-    if 0 < k <= 1:
+    whole = isinstance(k, int | np.integer)
+    if whole and k >= 1:
+        return min(int(k), total)
+    if not whole and 0 < k <= 1:
         return math.ceil(k * total)
-    raise InputError(f"k must be a whole number from 1 to {total}, or a share in (0, 1], but is {k!r}.")
+    raise InputError(f"k must be a whole number from 1 up, or a share in (0, 1], but is {k!r}.")
 
 
 def _count_at_least(supports: Sequence[IntArray], cut: int) -> int:

@@ -1,4 +1,4 @@
-"""The levels of a tree as contiguous ranges: averages at every level, each from the level below (OA 11)."""
+"""The levels of a tree as contiguous ranges: averages of each from the level below (OA 11, arXiv 2506.15541)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

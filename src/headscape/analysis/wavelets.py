@@ -1,16 +1,13 @@
-"""The Haar wavelets of a tree as arrays: where each one lives and what it separates (OA 2.4)."""
+"""The Haar wavelets of a tree as arrays: where each one lives and what it separates (OA 2.4, arXiv 2506.15541)."""
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from headscape.geometry.partition_tree import IntArray, PartitionTree
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +77,6 @@ class Wavelets:
 
     def to_frame(self) -> "pd.DataFrame":
         """Return one row per wavelet: level, folder, j, support, and the sizes of its sides."""
-        import pandas as pd
-
         a, b = self.sides
         columns = {"level": self.level, "folder": self.folder, "j": self.j, "support": self.support}
         return pd.DataFrame(columns | {"first_side": a, "rest": b}).rename_axis("wavelet")
@@ -108,7 +103,7 @@ def wavelets(tree: PartitionTree) -> Wavelets:
 
     References
     ----------
-    OA 2.4; Gavish, Nadler, Coifman, "Multiscale wavelets on trees", ICML 2010.
+    OA (arXiv 2506.15541), 2.4; Gavish, Nadler, Coifman, "Multiscale wavelets on trees", ICML 2010.
 
     Examples
     --------

@@ -35,6 +35,12 @@ class WindowSource:
     """The windows of a capture or of a list, one at a time, checked to have the same heads."""
 
     def __init__(self, windows: Any, fields: Sequence[str] = (), n_windows: int | None = None) -> None:
+        if isinstance(windows, np.ndarray) and windows.ndim > 3:
+            raise InputError(
+                f"windows must be a capture or a list of tensors, but is one array of shape {windows.shape}. For "
+                "stacked attentions of one window pass [NetworkTensor.from_layers(x)], for several windows of "
+                "(query, key, head) pass list(x)."
+            )
         if isinstance(windows, NetworkTensor) or (isinstance(windows, np.ndarray) and windows.ndim == 3):
             windows = [windows]
         self._windows = windows

@@ -2,79 +2,67 @@
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
 
-from headscape.cli.console import Console
-from headscape.cli.options import Device, Dtype, Json, ModelName, Quiet, Revision, TrustRemoteCode
-from headscape.cli.ranges import parse_heads, parse_numbers
-from headscape.errors import InputError
+from headscape.cli.console import Console, output_folder
+from headscape.cli.given import check_counts, inputs_of, opened, parse_heads, parse_numbers
+from headscape.cli.options import HEADS, INPUTS, LOADING, OUTPUT, WINDOWS, ModelName, Out, with_options
+from headscape.cli.progress import shown_progress
 
 
+@with_options(INPUTS, WINDOWS, HEADS, LOADING, OUTPUT)
 def capture(
     model: ModelName,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the capture.")],
-    text: Annotated[Path | None, typer.Option(help="Text file (UTF-8), cut into windows.")] = None,
-    image: Annotated[
-        list[Path] | None, typer.Option(help="Image file, a window each; give it several times for several.")
-    ] = None,
-    windows: Annotated[
-        int | None, typer.Option(help="How many windows. (default: up to 6 of a text; all images)")
-    ] = None,
-    length: Annotated[int, typer.Option(help="Tokens per window.")] = 256,
-    layers: Annotated[str | None, typer.Option(help="Only these layers, for example 0-5,8.")] = None,
-    heads: Annotated[
-        str | None, typer.Option(help="Only these heads as layer.head, for example 3.0,3.7.")
-    ] = None,
+    out: Out,
     exact: Annotated[
         bool, typer.Option("--exact", help="Also keep the model's own probabilities (large).")
     ] = False,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    revision: Revision = None,
-    trust_remote_code: TrustRemoteCode = False,
-    json: Json = False,
-    quiet: Quiet = False,
+    *,
+    given: SimpleNamespace,
 ) -> None:
-    """Capture the queries and keys of every attention head. A stopped capture goes on when called again.
+    """Capture the queries and keys of every attention head.
+
+    About the time of one forward pass per window. An interrupted capture resumes when called again.
 
     Example:  headscape capture default --text book.txt -o out/capture --windows 6 --length 256 --layers 0-5,8
     """
-    if (text is None) == (not image):
-        raise InputError("give what the model shall look at: either --text FILE or --image FILE.")
-    console = Console(quiet=quiet, json=json)
-    chosen_layers = None if layers is None else parse_numbers(layers, "--layers")
-    chosen_heads = None if heads is None else parse_heads(heads, "--heads")
+    check_counts(given)
+    inputs = inputs_of(given)
+    layers, heads = parse_numbers(given.layers, "--layers"), parse_heads(given.heads, "--heads")
+    folder = output_folder(out)
     # Loading torch takes seconds: only after the options are known to be good.
+    from headscape.models.sample_text import sample_text
     from headscape.recorder.capturing import capture as capture_model
+    from headscape.study.source import require_model
 
     start = time.perf_counter()
-    with console.progress() as progress:
+    with shown_progress(quiet=given.quiet) as progress:
         progress("loading the model", 0, 1)
         result = capture_model(
-            model,
-            text if text is not None else image,
-            windows=windows,
-            length=length,
-            layers=chosen_layers,
-            heads=chosen_heads,
+            require_model(opened([model], given), "capture"),
+            sample_text() if inputs is None else inputs,
+            windows=given.windows,
+            length=given.length or 256,
+            sample=given.sample.value,
+            seed=given.seed,
+            layers=layers,
+            heads=heads,
             exact=exact,
-            device=device,
-            dtype=dtype,
-            revision=revision,
-            trust_remote_code=trust_remote_code,
-            path=out,
+            path=folder,
             progress=progress,
         )
-    summary = _summary(result, out, time.perf_counter() - start)
+    summary = _summary(result, folder, time.perf_counter() - start)
+    console = Console(quiet=given.quiet, json=given.json)
     console.result(summary)
     rows = [
         (name, s["layers"], s["heads"], s["kv_heads"], f"{s['queries']} x {s['keys']}")
         for name, s in summary["stacks"].items()
     ]
     console.table("Captured", ("stack", "layers", "heads", "key-value heads", "queries x keys"), rows)
-    console.say(f"{summary['windows']} windows in {summary['seconds']:.1f} s. Capture: {out}")
+    console.say(f"{summary['windows']} windows in {summary['seconds']:.1f} s. Capture: {folder}")
 
 
 def _summary(result: Any, out: Path, seconds: float) -> dict[str, Any]:
@@ -93,6 +81,7 @@ def _summary(result: Any, out: Path, seconds: float) -> dict[str, Any]:
         "format": "headscape/capture-summary/1",
         "model": result.provenance["model"],
         "windows": result.n_windows,
+        "sources": result.provenance.get("sources"),
         "stacks": stacks,
         "input_hash": result.provenance["input_hash"],
         "seconds": round(seconds, 3),

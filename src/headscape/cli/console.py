@@ -4,13 +4,11 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscape.engine import Progress, no_progress
 from headscape.errors import StorageError
 
 
@@ -44,47 +42,18 @@ class Console:
         if self.json:
             sys.stdout.write(json.dumps(values, indent=2, allow_nan=False) + "\n")
 
-    @contextmanager
-    def progress(self) -> Iterator[Progress]:
-        """Show a progress bar while the block runs, on terminals only."""
-        if self.quiet or not sys.stderr.isatty():
-            yield no_progress
-            return
-        from rich.console import Console as RichConsole
-        from rich.progress import (
-            BarColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.progress import (
-            Progress as Bar,
-        )
-
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        with Bar(*columns, console=RichConsole(stderr=True), transient=True) as bar:
-            task = bar.add_task("starting", total=None)
-            current = ""
-
-            def tell(stage: str, done: float, total: float) -> None:
-                nonlocal current
-                if stage != current:
-                    current = stage
-                    bar.reset(task, description=stage, total=total)
-                bar.update(task, completed=done)
-
-            yield tell
-
 
 def output_folder(path: Path) -> Path:
     """Make the folder that ``-o`` names, or raise one clear error."""
+    if str(path) in ("", "."):
+        raise StorageError("-o must name a folder for the results, but is empty.")
     try:
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK):
             raise PermissionError(13, "no permission to write there")
     except OSError as error:
         raise StorageError(
-            f"the output folder {path} cannot be made or written ({error.strerror}). Give another one with -o."
+            f"the output folder {path} cannot be created or written ({error.strerror}). Choose another one with -o."
         ) from error
     return path
 

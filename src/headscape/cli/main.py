@@ -64,7 +64,7 @@ def main(
 
     Start with:  headscape analyze -o out/demo
 
-    Exit codes: 0 done, 1 a check failed, 2 bad input, 130 interrupted.
+    Exit codes: 0 done, 1 a check failed, 2 bad input, 130 interrupted, 70 a defect of headscape.
     """
     set_up_logging(verbose)
 
@@ -81,9 +81,7 @@ def run() -> None:
         # typer turns an interrupt into an exit without a word.
         if isinstance(end, SystemExit) and end.code != EXIT_INTERRUPTED:
             raise
-        _fail(
-            "interrupted. What was finished is kept; the same command goes on from there.", EXIT_INTERRUPTED
-        )
+        _fail("interrupted. Finished parts are kept; the same command resumes there.", EXIT_INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output went away (head, less): nothing is wrong on our side.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,18 +1,20 @@
-"""The invariants that every softmax attention must obey, as tests on one recorded module (IS).
+"""The invariants of softmax attention, as tests on one recorded module.
 
-Each test gives one finding per head: passed, failed, or not judged, with the number and its tolerance. A test
-whose failure would only repeat another one is not judged, so that one fault is named once.
+They are those of the invariants paper (IS, arXiv 2605.02907). Each test gives one judgement per head: passed,
+failed, or not judged, with the measured number and its tolerance. A test whose failure would only repeat another
+one is not judged, so that one fault is named once.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscape.energy.causality import judge_causality, judge_own_key
 from headscape.energy.delocalization import delocalization
 from headscape.energy.field import energy_field, log_ratio_energy, zero_sum_error
+from headscape.energy.judgement import Judgement, Status, Tolerances
 from headscape.energy.measures import beyond_products
 from headscape.energy.spectrum import energy_spectrum
 from headscape.tensor.attention_record import AttentionRecord
@@ -23,80 +25,9 @@ SMALLEST_PROBABILITY = 1e-30
 """Below this float32 probabilities lose digits (subnormal numbers), and so do their logarithms."""
 
 
-class Status(StrEnum):
-    """How a test ended."""
-
-    passed = "passed"
-    failed = "failed"
-    not_judged = "not judged"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The outcome of one test on one head.
-
-    Parameters
-    ----------
-    test
-        Name of the test.
-    layer, head
-        Where; ``head`` is None for a test on a whole module.
-    status
-        How it ended.
-    value, tolerance
-        What was measured, and the most that is allowed.
-    detail
-        What that means, or why it was not judged.
-    stack
-        Which stack of a model with several.
-    """
-
-    test: str
-    layer: int
-    head: int | None
-    status: Status
-    value: float = float("nan")
-    tolerance: float = float("nan")
-    detail: str = ""
-    stack: str = "self"
-
-
-@dataclass(frozen=True)
-class Tolerances:
-    """How much rounding each test allows.
-
-    Parameters
-    ----------
-    zero_sum, row_sums, probs
-        Absolute.
-    rank
-        Relative to the largest singular value.
-    relative
-        For comparisons of logits, outputs and keys in norm.
-    eps
-        Rounding unit of the model's own arithmetic.
-    """
-
-    zero_sum: float = 1e-6
-    row_sums: float = 1e-5
-    probs: float = 1e-4
-    rank: float = 1e-4
-    relative: float = 1e-3
-    eps: float = float(np.finfo(np.float32).eps)
-
-    @classmethod
-    def of_eps(cls, eps: float) -> "Tolerances":
-        """Return the tolerances for a model that computes with this rounding unit (float32 or coarser)."""
-        single = float(np.finfo(np.float32).eps)
-        if eps <= single:
-            return cls()
-        # Logits of size 10 to 20 are rounded before softmax, so probabilities move by as many units.
-        return cls(row_sums=4 * eps, probs=20 * eps, rank=8 * eps, relative=8 * eps, eps=eps)
-
-
 def judge_record(
     record: AttentionRecord, *, causal: bool, tolerances: Tolerances | None = None
-) -> Iterator[Finding]:
+) -> Iterator[Judgement]:
     """Test the invariants on every head of one module.
 
     Parameters
@@ -105,15 +36,15 @@ def judge_record(
         Queries, keys and visibility; with the model's own probabilities in ``record.probs`` all tests are made,
         without them those on queries and keys.
     causal
-        Whether the model must not see later keys.
+        Whether the model must not see later keys; if not, causality is not judged.
     tolerances
         By default those of float32.
 
     Yields
     ------
-    Finding
-        "zero-sum", "rank bound", "delocalization bound", "causality", and with probabilities "row sums", "mask"
-        and "recomputed probabilities".
+    Judgement
+        "zero-sum", "rank bound", "delocalization bound"; of self-attention "causality" and, where it is causal,
+        "own key"; with probabilities also "row sums", "mask" and "recomputed probabilities".
 
     Notes
     -----
@@ -121,31 +52,33 @@ def judge_record(
 
     References
     ----------
-    IS, mechanism-level invariants.
+    The invariants paper (IS, arXiv 2605.02907), mechanism-level invariants.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> q = rng.normal(size=(1, 20, 4)).astype(np.float32)
     >>> record = AttentionRecord(0, q, q, 0.5, np.tri(20, k=1, dtype=bool))
-    >>> [finding.test for finding in judge_record(record, causal=True) if finding.status == Status.failed]
-    ['causality']
+    >>> [(j.test, j.value) for j in judge_record(record, causal=True) if j.status == Status.failed]
+    [('causality', 19.0)]
     """
     limits = tolerances or Tolerances()
     for head in range(record.n_heads):
         judge = HeadJudge(record, head, limits)
         yield judge.zero_sum()
         yield judge.delocalization_bound()
-        causality = judge.causality() if causal and record.kind == "self" else None
-        if causality is not None:
-            yield causality
+        if record.kind == "self":
+            visible, place = record.visible_to(head), (record.layer, head)
+            yield judge_causality(visible, *place, causal=causal, stack=record.stack)
+            if causal:
+                yield judge_own_key(visible, *place, record.stack)
         if record.probs is None:
             yield judge.rank_of_products("the model's own probabilities are not known")
             continue
         rows, mask = judge.row_sums(), judge.mask()
         yield rows
         yield mask
-        broken = next((f.test for f in (rows, mask) if f.status == Status.failed), "")
+        broken = next((j.test for j in (rows, mask) if j.status == Status.failed), "")
         yield judge.own_rank(broken)
         yield judge.recomputed(broken)
 
@@ -158,48 +91,39 @@ class HeadJudge:
     head: int
     limits: Tolerances
 
-    def zero_sum(self) -> Finding:
+    def zero_sum(self) -> Judgement:
         """Test that rows of the energy sum to zero, over the visible keys and over all keys."""
         full = energy_field(self._queries, self._keys, self.record.scale)
         value = max(zero_sum_error(energy(self.record, self.head)), zero_sum_error(full))
-        return self._finding("zero-sum", value, self.limits.zero_sum, "rows of the energy do not sum to zero")
+        return self._measured(
+            "zero-sum", value, self.limits.zero_sum, "rows of the energy do not sum to zero"
+        )
 
-    def delocalization_bound(self) -> Finding:
+    def delocalization_bound(self) -> Judgement:
         """Test that no key holds more variance than leverage and stable rank allow."""
         spread = delocalization(self._queries, self._keys)
         if np.isnan(spread.peak):
             return self._open("delocalization bound", "all keys are equal: the energy field is zero")
         value = spread.peak / spread.bound
-        return self._finding(
+        return self._measured(
             "delocalization bound", value, 1 + 1e-6, f"key {spread.peak_key} exceeds the bound"
         )
 
-    def causality(self) -> Finding:
-        """Test that no query may see a later key."""
-        visible = self.record.visible_to(self.head)
-        future = _future(visible.shape)
-        seen = visible & future
-        detail = ""
-        if seen.any():
-            query, key = np.argwhere(seen)[0]
-            detail = f"the mask shows later keys: query {query} sees key {key}"
-        return self._finding("causality", float(seen.sum()), 0.0, detail)
-
-    def row_sums(self) -> Finding:
+    def row_sums(self) -> Judgement:
         """Test that the model's own probabilities sum to one (with the sink, where there is one)."""
         own = self._own
         rows = self.record.visible_to(self.head).any(axis=1)
         sums = own.sum(axis=1, dtype=np.float64)[rows]
         if self.record.sinks is not None:
             value = float(np.maximum(sums - 1, 0).max(initial=0.0))
-            return self._finding("row sums", value, self.limits.row_sums, "rows sum to more than one")
+            return self._measured("row sums", value, self.limits.row_sums, "rows sum to more than one")
         value = float(np.abs(sums - 1).max(initial=0.0))
         detail = "rows of the probabilities do not sum to one"
         if np.allclose(own.sum(axis=0, dtype=np.float64), 1, atol=10 * self.limits.row_sums):
             detail += ", but columns do: softmax runs over the wrong axis"
-        return self._finding("row sums", value, self.limits.row_sums, detail)
+        return self._measured("row sums", value, self.limits.row_sums, detail)
 
-    def mask(self) -> Finding:
+    def mask(self) -> Judgement:
         """Test that the model's own probabilities are zero where the mask hides a key."""
         visible = self.record.visible_to(self.head)
         hidden = np.where(visible.any(axis=1, keepdims=True) & ~visible, self._own, 0)
@@ -207,18 +131,18 @@ class HeadJudge:
         query, key = np.unravel_index(int(np.abs(hidden).argmax()), hidden.shape)
         later = "later " if key > query and self.record.kind == "self" else ""
         detail = f"query {query} gives {value:.3g} to the {later}key {key}, which the mask hides"
-        return self._finding("mask", value, self.limits.row_sums, detail)
+        return self._measured("mask", value, self.limits.row_sums, detail)
 
-    def rank_of_products(self, why: str) -> Finding:
+    def rank_of_products(self, why: str) -> Judgement:
         """Test that the rank of s q.k, fully centered, is at most min(d, L - 1)."""
         spectrum = energy_spectrum(self._queries, self._keys, self.record.scale)
         extra = beyond_products(self.record)
         detail = f"of s q.k alone{f', without {extra}' if extra else ''}: {why}"
-        return self._finding(
-            "rank bound", float(spectrum.rank), float(spectrum.rank_bound), detail, keep=True
+        return self._measured(
+            "rank bound", float(spectrum.rank), float(spectrum.rank_bound), detail, keep_detail=True
         )
 
-    def own_rank(self, broken: str) -> Finding:
+    def own_rank(self, broken: str) -> Judgement:
         """Test the rank of the log-ratio of the model's own probabilities, on a block that is all visible."""
         if broken:
             return self._open("rank bound", f"follows from {broken!r}")
@@ -238,17 +162,19 @@ class HeadJudge:
             return self.rank_of_products(f"the whole field has rank {rank}, and no bound holds for it")
         detail = f"the field of the model's own probabilities has a rank above d = {bound}"
         value = max(0.0, float(values[bound] - noise)) / float(values[0])
-        return self._finding("rank bound", value, self.limits.rank, detail)
+        return self._measured("rank bound", value, self.limits.rank, detail)
 
-    def recomputed(self, broken: str) -> Finding:
+    def recomputed(self, broken: str) -> Judgement:
         """Test that probabilities recomputed from queries and keys are the model's own."""
         if broken:
             return self._open("recomputed probabilities", f"follows from {broken!r}")
-        gap = np.abs(probs(self.record, self.head) - self._own)
+        # A query that sees no key has no softmax: what a model returns for it is its own affair.
+        rows = self.record.visible_to(self.head).any(axis=1, keepdims=True)
+        gap = np.where(rows, np.abs(probs(self.record, self.head) - self._own), 0)
         value = float(gap.max())
         query, key = np.unravel_index(int(gap.argmax()), gap.shape)
         detail = f"the model's own probabilities are not softmax of s q.k at query {query}, key {key}"
-        return self._finding("recomputed probabilities", value, self.limits.probs, detail)
+        return self._measured("recomputed probabilities", value, self.limits.probs, detail)
 
     @property
     def _queries(self) -> FloatArray:
@@ -263,19 +189,19 @@ class HeadJudge:
         assert self.record.probs is not None
         return np.asarray(self.record.probs[self.head])
 
-    def _finding(self, test: str, value: float, limit: float, detail: str, keep: bool = False) -> Finding:
-        good = value <= limit
-        status = Status.passed if good else Status.failed
-        text = detail if keep or not good else ""
-        return Finding(test, self.record.layer, self.head, status, value, limit, text, self.record.stack)
-
-    def _open(self, test: str, why: str) -> Finding:
-        return Finding(
-            test, self.record.layer, self.head, Status.not_judged, detail=why, stack=self.record.stack
+    def _measured(
+        self, test: str, value: float, limit: float, detail: str, keep_detail: bool = False
+    ) -> Judgement:
+        place = self.record.layer, self.head
+        return Judgement.measured(
+            test, *place, value, limit, detail, self.record.stack, keep_detail=keep_detail
         )
 
+    def _open(self, test: str, why: str) -> Judgement:
+        return Judgement.not_judged(test, self.record.layer, self.head, why, self.record.stack)
 
-def judge_field(field: FloatArray, name: str, layer: int, head: int) -> Finding:
+
+def judge_field(field: FloatArray, name: str, layer: int, head: int) -> Judgement:
     """Test the rows of a field that was computed elsewhere: an energy sums to zero, probabilities to one.
 
     Parameters
@@ -284,7 +210,7 @@ def judge_field(field: FloatArray, name: str, layer: int, head: int) -> Finding:
     name
         "energy" or "probs".
     layer, head
-        For the finding.
+        Where.
 
     Examples
     --------
@@ -306,8 +232,7 @@ def judge_field(field: FloatArray, name: str, layer: int, head: int) -> Finding:
         detail = f"row {row} of the probabilities sums to {sums[row]:.3g}, not to one"
         if value > limit and np.allclose(field.sum(axis=0, dtype=np.float64), 1, atol=10 * limit):
             detail += "; the columns do: softmax runs over the wrong axis"
-    status = Status.passed if value <= limit else Status.failed
-    return Finding(test, layer, head, status, value, limit, detail if value > limit else "")
+    return Judgement.measured(test, layer, head, value, limit, detail)
 
 
 def visible_block(visible: NDArray[np.bool_]) -> tuple[slice, slice] | None:
@@ -324,9 +249,3 @@ def visible_block(visible: NDArray[np.bool_]) -> tuple[slice, slice] | None:
         if visible[block].size and visible[block].all():
             return block
     return None
-
-
-def _future(shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Mark the keys after each query; the last query stands at the last key."""
-    n_queries, n_keys = shape[-2:]
-    return np.arange(n_keys) > np.arange(n_keys - n_queries, n_keys)[:, None]

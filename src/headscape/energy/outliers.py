@@ -1,27 +1,27 @@
-"""Which values stand out from the rest of a positive measure."""
+"""Which values stand out from the rest of a measure."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-DEFAULT_DISTANCE = 5.0
-SMALLEST_RATIO = 1.5
+DEFAULT_DISTANCE = 3.0
+# Where all values are equal but for rounding, the quartiles leave no room at all.
+_SMALLEST_SHARE = 0.01
 
 
 def standing_out(values: ArrayLike, distance: float = DEFAULT_DISTANCE) -> NDArray[np.bool_]:
-    """Tell which values lie far from the others, by the median and its absolute deviation on a log scale.
+    """Tell which values lie far outside the quartiles.
 
-        |log x - median log x| > distance * 1.4826 median |log x - median log x|
+        x < q25 - distance (q75 - q25)   or   x > q75 + distance (q75 - q25)
 
-    and a ratio to the median above 1.5 either way. On a log scale because the measures are ratios; the smallest
-    ratio keeps a few heads that happen to be alike from making an outlier of the next. NaN stands out from
-    nothing.
+    This is Tukey's rule for values "far out". Values within 1 % of the quartiles never stand out, and neither does
+    NaN.
 
     Parameters
     ----------
     values : (n,) array
-        Positive numbers, one per head.
+        One per head.
     distance
-        In robust standard deviations.
+        In interquartile ranges.
 
     Examples
     --------
@@ -29,12 +29,9 @@ def standing_out(values: ArrayLike, distance: float = DEFAULT_DISTANCE) -> NDArr
     [False, False, False, False, True]
     """
     x = np.asarray(values, dtype=np.float64)
-    good = np.isfinite(x) & (x > 0)
-    out = np.zeros(x.shape, dtype=np.bool_)
+    good = np.isfinite(x)
     if not good.any():
-        return out
-    logs = np.log(x[good])
-    gaps = np.abs(logs - np.median(logs))
-    spread = 1.4826 * float(np.median(gaps))
-    out[good] = gaps > max(distance * spread, np.log(SMALLEST_RATIO))
-    return out
+        return np.zeros(x.shape, dtype=np.bool_)
+    q25, q75 = np.quantile(x[good], [0.25, 0.75])
+    reach = max(distance * (q75 - q25), _SMALLEST_SHARE * max(abs(q25), abs(q75)))
+    return np.asarray(good & ((x < q25 - reach) | (x > q75 + reach)))

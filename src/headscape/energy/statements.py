@@ -1,4 +1,4 @@
-"""What the energy measures of a model say: sentences with their evidence and counter-examples (IS)."""
+"""What the energy measures of a model say: sentences with evidence and counter-examples (IS, arXiv 2605.02907)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscape.energy.outliers import standing_out
+from headscape.energy.outliers import DEFAULT_DISTANCE, standing_out
 from headscape.energy.table import EnergyTables
 from headscape.errors import InputError
 
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 CONCENTRATED = 0.1
 """A head whose variance sits, in effect, on fewer than this share of its keys is called concentrated."""
 
-_PUBLISHED_INCOHERENCE = "IS: medians near 1.5 at L = 256 in 16 models from 124M to 7B parameters"
+_PUBLISHED_INCOHERENCE = (
+    "arXiv 2605.02907: medians near 1.5 at L = 256 in 16 models from 124M to 7B parameters"
+)
 _PUBLISHED_COMPONENTS = "arXiv 2604.04384: 2-11 for the energy field, 38-75 for W_Q^T W_K (d = 64 or 128)"
-_PUBLISHED_SPREAD = "IS: variance is spread over the keys in every model tested"
+_PUBLISHED_SPREAD = "arXiv 2605.02907: variance is spread over the keys in every model tested"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,11 @@ def _incoherence(keys: "pd.DataFrame", n: int) -> Statement:
         "key incoherence",
         f"key incoherence mu_K at L = {n} lies between {low:.2f} and {high:.2f} for 95 % of {len(mu)} "
         f"key-value heads, median {median:.2f} (interquartile {q25:.2f}-{q75:.2f}); "
-        + (f"these stand out: {name_heads(named)}." if named else "no head stands out."),
+        + (
+            f"beyond {DEFAULT_DISTANCE:g} interquartile ranges: {name_heads(named, values=mu[out])}."
+            if named
+            else f"no head lies beyond {DEFAULT_DISTANCE:g} interquartile ranges."
+        ),
         {"low": low, "q25": q25, "median": median, "q75": q75, "high": high, "n": float(len(mu))},
         _PUBLISHED_INCOHERENCE,
         named,
@@ -183,13 +189,17 @@ def _pairs(rows: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((int(layer), int(head)) for layer, head in rows)
 
 
-def name_heads(pairs: Iterable[tuple[int, int]], most: int = 12) -> str:
-    """Return heads as text, "3.1, 4.0, ...", cut after ``most``.
+def name_heads(
+    pairs: Iterable[tuple[int, int]], most: int = 12, values: Iterable[float] | None = None
+) -> str:
+    """Return heads as text, "3.1, 4.0, ...", cut after ``most``; with their values in parentheses if given.
 
     Examples
     --------
-    >>> name_heads([(3, 1), (4, 0)])
-    '3.1, 4.0'
+    >>> name_heads([(3, 1), (4, 0)]), name_heads([(3, 1)], values=[2.671])
+    ('3.1, 4.0', '3.1 (2.67)')
     """
     names = [f"{layer}.{head}" for layer, head in pairs]
+    if values is not None:
+        names = [f"{name} ({value:.3g})" for name, value in zip(names, values, strict=True)]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -3,9 +3,10 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from headscape.energy.measures import (
@@ -20,9 +21,6 @@ from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.capture import Capture
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FIRST_LENGTH = 64
 
@@ -179,7 +177,6 @@ def pooled_tables(tables: Sequence[EnergyTables]) -> EnergyTables:
     >>> pooled_tables(single).heads.equals(energy_tables(capture).heads)
     True
     """
-    import pandas as pd
 
     def pooled(frames: "Sequence[pd.DataFrame]", labels: tuple[str, ...]) -> "pd.DataFrame":
         frame = pd.concat(list(frames))
@@ -254,8 +251,6 @@ def _add_rows(
 
 def _summary(rows: list[dict[str, Any]], labels: tuple[str, ...], measures: Sequence[str]) -> "pd.DataFrame":
     """Return medians and quartiles of the measures over the windows of each (text, length, head)."""
-    import pandas as pd
-
     frame = pd.DataFrame(rows)
     by = [*(["text"] if "text" in frame else []), "length", *labels]
     constant = [name for name in ("rank_bound", "beyond_products") if name in frame]

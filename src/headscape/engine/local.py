@@ -77,3 +77,8 @@ class LocalEngine:
 def _pool(threads: int) -> ThreadPoolExecutor:
     """Return the pool of so many threads; it is kept, because starting threads takes longer than small tasks."""
     return ThreadPoolExecutor(threads, thread_name_prefix=_WORKER)
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process inherits the pools without their threads: tasks would wait for ever.
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -1,1 +1,1 @@
-"""Trees, tree EMD, questionnaire, diffusion maps (OA 2.3)."""
+"""Trees, tree EMD, questionnaire, diffusion maps (OA 2.3, arXiv 2506.15541)."""

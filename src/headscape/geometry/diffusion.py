@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import eigsh
 from threadpoolctl import ThreadpoolController
 
 from headscape.errors import InputError
@@ -46,13 +47,13 @@ def fix_signs(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     unit = vectors / np.where(scale > 0, scale, 1.0)
     sign = np.sum(unit**3, axis=0)
     even = np.abs(sign) < 1e-9 * len(vectors)
-    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None, :], axis=0)[0]
+    largest = np.take_along_axis(vectors, np.abs(unit).round(9).argmax(axis=0)[None, :], axis=0)[0]
     sign = np.where(even, largest, sign)
     return vectors * np.where(sign < 0, -1.0, 1.0)
 
 
 def markov_eigenpairs(affinity: NDArray[np.float64], n_eigs: int = 12) -> Eigenpairs:
-    """Return the leading eigenpairs of the density-normalized random walk on an affinity (OA Algorithm 1).
+    """Return the leading eigenpairs of the density-normalized random walk (OA Algorithm 1, arXiv 2506.15541).
 
         r = G 1;  P = G / (r r^T);  d = sqrt(P 1);  M = P / (d d^T)
 
@@ -82,7 +83,7 @@ def markov_eigenpairs(affinity: NDArray[np.float64], n_eigs: int = 12) -> Eigenp
     p = kept / np.multiply.outer(r, r)
     d = np.sqrt(p.sum(axis=1))
     top = d / np.linalg.norm(d)
-    known = _constant_on_pieces(_pieces(kept > 0), top**2)
+    known = _constant_on_pieces(connected_pieces(kept), top**2)
     flat = known * top[:, None]
     deflated = p / np.multiply.outer(d, d) - flat @ flat.T
     pieces = known.shape[1]
@@ -118,7 +119,8 @@ def diffusion_map(affinity: Any, n_components: int = 3, t: float = 1) -> NDArray
 
     References
     ----------
-    Coifman and Lafon, Diffusion maps, Appl. Comput. Harmon. Anal. 21 (2006); OA figure 3.
+    Coifman and Lafon, Diffusion maps, Appl. Comput. Harmon. Anal. 21 (2006); OA (arXiv 2506.15541),
+    figure 3.
 
     Examples
     --------
@@ -145,8 +147,10 @@ def diffusion_map(affinity: Any, n_components: int = 3, t: float = 1) -> NDArray
     return coordinates
 
 
-def _pieces(connected: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return the piece of every point; one look suffices where all points are connected, as they usually are."""
+def connected_pieces(affinity: NDArray[np.float64]) -> NDArray[Any]:
+    """Return the connected piece of every point; affinities below 1e-8 are no connection."""
+    connected = affinity >= AFFINITY_FLOOR
+    # One look suffices where all points are connected, as they usually are.
     if connected.all():
         return np.zeros(len(connected), dtype=np.int32)
     return np.asarray(connected_components(connected, directed=False)[1])
@@ -179,8 +183,6 @@ def _largest_magnitude(
     if k == 0:
         return np.empty(0), np.empty((n, 0))
     if n > _DENSE_LIMIT and k < n // 10:
-        from scipy.sparse.linalg import eigsh
-
         # A fixed start keeps the result the same from run to run.
         values, vectors = eigsh(matrix, k=k, which="LM", v0=np.linspace(1.0, 2.0, n))
     elif n <= _ONE_THREAD_LIMIT:

@@ -1,4 +1,4 @@
-"""Averages over the folders of a tree (OA 16)."""
+"""Averages over the folders of a tree (OA 16, arXiv 2506.15541)."""
 
 from typing import Any
 

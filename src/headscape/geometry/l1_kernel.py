@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist, squareform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,8 +64,6 @@ def upper_l1_distances(rows: NDArray[Any], *, small: bool) -> NDArray[np.float64
     The compiled kernel (not ``small``) wants the number of rows to be a multiple of ``ROW_BLOCK``.
     """
     if small:
-        from scipy.spatial.distance import pdist, squareform
-
         return np.asarray(squareform(pdist(rows, "cityblock"), checks=False))
     out = np.zeros((len(rows), len(rows)))
     compiled_kernel()(np.ascontiguousarray(rows), out)
@@ -80,6 +79,6 @@ def symmetric(upper: NDArray[np.float64]) -> NDArray[np.float64]:
 @cache
 def compiled_kernel() -> "Kernel":
     """Compile the kernel, or load it from numba's cache on disk."""
-    from headscape.geometry import _l1_numba
+    from headscape.geometry._l1_numba import add_l1_distances
 
-    return _l1_numba.add_l1_distances
+    return add_l1_distances

@@ -8,14 +8,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.diffusion import Eigenpairs, diffusion_map
 from headscape.geometry.partition_tree import PartitionTree
-from headscape.geometry.questionnaire import Iteration, Questionnaire
+from headscape.geometry.questionnaire import Iteration, Questionnaire, TreeKind
+from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES
 from headscape.notices import Notice
-from headscape.tensor.checks import as_float_array
-from headscape.tensor.network_tensor import NetworkTensor
-from headscape.tensor.store import Part, Store, content_hash
+from headscape.tensor.network_tensor import NetworkTensor, axis_names, with_axes
+from headscape.tensor.safe_reading import explain_read_errors
+from headscape.tensor.store import Store, content_hash
 
 KIND = "organization"
 
@@ -73,50 +75,88 @@ class Organization:
         tokens = {"query": self.tokens, "key": self.key_tokens}.get(axis)
         return tuple(map(str, range(n))) if tokens is None else tokens
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return everything that is an array, as AXIS.NAME; with :meth:`attributes` it makes the same again."""
+        return {f"{axis}.{name}": x for axis in self.axes for name, x in self._axis_arrays(axis).items()}
+
+    def attributes(self) -> dict[str, Any]:
+        """Return everything that is no array, as JSON can hold it."""
+        return {**self._labels(), "parameters": dict(self.parameters), "input_hash": self.input_hash}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, Any]) -> Self:
+        """Return the organization that :meth:`arrays` and :meth:`attributes` describe."""
+        parts = {
+            axis: {n.partition(".")[2]: x for n, x in arrays.items() if n.partition(".")[0] == axis}
+            for axis in attributes["axes"]
+        }
+        return cls._made(parts, attributes, attributes["parameters"], attributes["input_hash"])
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a folder, one part per axis; what an interrupted save finished is kept."""
         with Store.create(path, KIND, parameters=self.parameters, input_hash=self.input_hash) as store:
             for axis in self.axes:
                 if not store.has(axis):
                     with store.writing(axis) as part:
-                        part.array("tree", self.trees[axis].labels)
-                        part.array("emd", self.emd[axis])
-                        part.array("affinity", self.affinities[axis])
-                        part.array("eigenvalues", self.eigenpairs[axis].values)
-                        part.array("eigenvectors", self.eigenpairs[axis].vectors)
-                        for i, step in enumerate(self.history[axis]):
-                            part.array(f"tree_of_iteration_{i}", step.tree.labels)
-                        changes = [[step.emd_change, step.folder_jaccard] for step in self.history[axis]]
-                        part.array("changes", np.asarray(changes))
+                        for name, array in self._axis_arrays(axis).items():
+                            part.array(name, array)
             if not store.has("labels"):
                 with store.writing("labels") as part:
-                    part.attributes(
-                        axes=list(self.axes),
-                        heads=[list(pair) for pair in self.heads],
-                        tokens=None if self.tokens is None else list(self.tokens),
-                        key_tokens=None if self.key_tokens is None else list(self.key_tokens),
-                        field=self.field,
-                        warnings=[dataclasses.asdict(warning) for warning in self.warnings],
-                    )
+                    part.attributes(**self._labels())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what :meth:`save` wrote."""
-        store = Store.open(path, KIND)
-        labels = store.read("labels").attributes
-        parts = {axis: store.read(axis) for axis in labels["axes"]}
+        with explain_read_errors(path):
+            store = Store.open(path, KIND)
+            labels = store.read("labels").attributes
+            parts = {}
+            for axis in labels["axes"]:
+                part = store.read(axis)
+                parts[axis] = {name: part.array(name) for name in part.names()}
+            return cls._made(parts, labels, store.header["parameters"], store.header["input_hash"])
+
+    def _axis_arrays(self, axis: str) -> dict[str, NDArray[Any]]:
+        steps = self.history[axis]
+        return {
+            "tree": self.trees[axis].labels,
+            "emd": self.emd[axis],
+            "affinity": self.affinities[axis],
+            "eigenvalues": self.eigenpairs[axis].values,
+            "eigenvectors": self.eigenpairs[axis].vectors,
+            **{f"tree_of_iteration_{i}": step.tree.labels for i, step in enumerate(steps)},
+            "changes": np.asarray([[step.emd_change, step.folder_jaccard] for step in steps]),
+        }
+
+    def _labels(self) -> dict[str, Any]:
+        return {
+            "axes": list(self.axes),
+            "heads": [list(pair) for pair in self.heads],
+            "tokens": None if self.tokens is None else list(self.tokens),
+            "key_tokens": None if self.key_tokens is None else list(self.key_tokens),
+            "field": self.field,
+            "warnings": [dataclasses.asdict(warning) for warning in self.warnings],
+        }
+
+    @classmethod
+    def _made(
+        cls,
+        parts: Mapping[str, Mapping[str, NDArray[Any]]],
+        labels: Mapping[str, Any],
+        parameters: Mapping[str, Any],
+        input_hash: str,
+    ) -> Self:
         return cls(
-            trees={axis: PartitionTree(part.array("tree")) for axis, part in parts.items()},
-            emd={axis: part.array("emd") for axis, part in parts.items()},
-            affinities={axis: part.array("affinity") for axis, part in parts.items()},
+            trees={axis: PartitionTree(part["tree"]) for axis, part in parts.items()},
+            emd={axis: part["emd"] for axis, part in parts.items()},
+            affinities={axis: part["affinity"] for axis, part in parts.items()},
             eigenpairs={
-                axis: Eigenpairs(part.array("eigenvalues"), part.array("eigenvectors"))
-                for axis, part in parts.items()
+                axis: Eigenpairs(part["eigenvalues"], part["eigenvectors"]) for axis, part in parts.items()
             },
-            history={axis: _read_history(part) for axis, part in parts.items()},
+            history={axis: _history(part) for axis, part in parts.items()},
             warnings=tuple(Notice(**values) for values in labels["warnings"]),
-            parameters=store.header["parameters"],
-            input_hash=store.header["input_hash"],
+            parameters=parameters,
+            input_hash=input_hash,
             heads=tuple((layer, head) for layer, head in labels["heads"]),
             tokens=None if labels["tokens"] is None else tuple(labels["tokens"]),
             key_tokens=None if labels["key_tokens"] is None else tuple(labels["key_tokens"]),
@@ -130,14 +170,41 @@ class Organization:
         return f"Organization({sizes}; {len(self.warnings)} warnings)"
 
 
-def organize(x: Any, **parameters: Any) -> Organization:
-    """Organize a network tensor: trees on queries, keys and heads by the questionnaire (OA Algorithm 1).
+def organize(
+    x: Any,
+    *,
+    n_iter: int = 3,
+    alpha: float = 0.0,
+    beta: float = 1.0,
+    init: str = "cosine",
+    tree: TreeKind | Mapping[str, TreeKind] = "flexible",
+    head_trees: str = "latest",
+    eps_scale: float = 1.0,
+    tree_constant: float = 1.0,
+    n_eigs: int = 12,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    axes: str | None = None,
+    engine: Engine | None = None,
+    progress: Progress = no_progress,
+) -> Organization:
+    """Organize a network tensor: trees on queries, keys and heads by the questionnaire.
 
     Parameters
     ----------
     x : NetworkTensor or (query, key[, head]) array
-    **parameters
-        Those of :class:`Questionnaire`.
+    n_iter, alpha, beta, init, tree, head_trees, eps_scale, tree_constant, n_eigs, max_bytes
+        As in :class:`Questionnaire`.
+    axes
+        The axes of an array that come in another order, such as "layer,head,query,key"; arrays of four and more
+        axes need it.
+    engine
+        How work is distributed; by default over local threads.
+    progress
+        Progress callback.
+
+    References
+    ----------
+    The organization paper (OA, arXiv 2506.15541), Algorithm 1.
 
     Examples
     --------
@@ -145,12 +212,23 @@ def organize(x: Any, **parameters: Any) -> Organization:
     >>> result.order["query"].tolist() in ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0])
     True
     """
-    try:
-        questionnaire = Questionnaire(**parameters)
-    except TypeError as error:
-        known = ", ".join(field.name for field in dataclasses.fields(Questionnaire))
-        raise InputError(f"organize takes the parameters {known}, but: {error}.") from None
-    fitted = questionnaire.fit(x)
+    x = with_axes(x, axes)
+    questionnaire = Questionnaire(
+        n_iter=n_iter,
+        alpha=alpha,
+        beta=beta,
+        init=init,
+        tree=tree,
+        head_trees=head_trees,
+        eps_scale=eps_scale,
+        tree_constant=tree_constant,
+        n_eigs=n_eigs,
+        max_bytes=max_bytes,
+        engine=engine or LocalEngine(),
+        progress=progress,
+    )
+    array = np.asarray(x)
+    fitted = questionnaire.fit(array, ",".join(axis_names(array.ndim)))
     labels: dict[str, Any] = {}
     if isinstance(x, NetworkTensor):
         labels = {name: getattr(x, name) for name in ("heads", "tokens", "key_tokens", "field")}
@@ -162,13 +240,13 @@ def organize(x: Any, **parameters: Any) -> Organization:
         history={axis: tuple(steps) for axis, steps in fitted.history_.items()},
         warnings=tuple(fitted.warnings_),
         parameters=fitted.parameters(),
-        input_hash=content_hash(as_float_array(x)),
+        input_hash=content_hash(array),
         **labels,
     )
 
 
-def _read_history(part: Part) -> tuple[Iteration, ...]:
+def _history(part: Mapping[str, NDArray[Any]]) -> tuple[Iteration, ...]:
     return tuple(
-        Iteration(PartitionTree(part.array(f"tree_of_iteration_{i}")), float(change), float(jaccard))
-        for i, (change, jaccard) in enumerate(part.array("changes"))
+        Iteration(PartitionTree(part[f"tree_of_iteration_{i}"]), float(change), float(jaccard))
+        for i, (change, jaccard) in enumerate(part["changes"])
     )

@@ -1,4 +1,4 @@
-"""Partition trees as arrays (OA 2.3).
+"""Partition trees as arrays (OA 2.3, arXiv 2506.15541).
 
 A tree on the points of an axis is a list of partitions, from the root (one folder) to the single points, each
 refining the one before. Here it is one integer array ``labels`` (level x point): the folder of a point at a
@@ -166,6 +166,33 @@ class PartitionTree:
             cuts = np.flatnonzero(np.diff(row)) + 1
             result.append([sorted(part.tolist()) for part in np.split(self.order, cuts)])
         return result
+
+    def cut(self, k: int) -> IntArray:
+        """Return a label from 0 to k - 1 for every point: k clusters, split off the root from coarse to fine.
+
+        Folders are taken level by level, the largest first. A folder with several children loses one at a time, the
+        largest first, so that every k is possible; what is left of it is one cluster until then.
+
+        Examples
+        --------
+        >>> tree = PartitionTree.from_levels([[[0, 1, 2, 3]], [[0, 1], [2], [3]], [[0], [1], [2], [3]]])
+        >>> tree.cut(2).tolist(), tree.cut(3).tolist()
+        ([0, 0, 1, 1], [0, 0, 1, 2])
+        """
+        if not 1 <= k <= self.n_points:
+            raise InputError(f"k must be from 1 to the {self.n_points} points of the tree, but is {k}.")
+        folders, labels, found = self.folders, np.zeros(self.n_points, dtype=np.int64), 1
+        for index in np.lexsort((folders.start, -folders.size, folders.last_level)):
+            children = np.arange(folders.child_start[index], folders.child_stop[index])
+            by_size = children[np.argsort(-folders.size[children], kind="stable")]
+            # The largest child keeps the label of its folder, each of the others but the last is split from the rest.
+            for place in range(1, len(by_size)):
+                if found == k:
+                    return labels
+                for child in by_size[place:]:
+                    labels[self.folder(int(child))] = found
+                found += 1
+        return labels
 
     def reordered(self, order: NDArray[np.integer[Any]]) -> "PartitionTree":
         """Return the same folders with another leaf order, which must keep every folder together."""

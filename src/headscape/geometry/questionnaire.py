@@ -1,4 +1,4 @@
-"""The questionnaire: organizes the axes of a tensor by each other (OA Algorithm 1)."""
+"""The questionnaire: organizes the axes of a tensor by each other (OA Algorithm 1, arXiv 2506.15541)."""
 
 import logging
 from collections.abc import Mapping
@@ -7,32 +7,25 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
-from headscape.geometry.affinity import AFFINITY_FLOOR, INITIAL_AFFINITIES, emd_affinity
+from headscape.geometry.affinity import INITIAL_AFFINITIES, emd_affinity
 from headscape.geometry.builders.binary import binary_tree
 from headscape.geometry.builders.flexible import flexible_tree
-from headscape.geometry.diffusion import FLAT_EIGENVALUE, Eigenpairs, markov_eigenpairs
+from headscape.geometry.data_order import data_order
+from headscape.geometry.diagnosis import closed_tree, disconnected_affinity, flat_geometry, unsettled_emd
+from headscape.geometry.diffusion import Eigenpairs, markov_eigenpairs
 from headscape.geometry.leaf_order import ordered_leaves
-from headscape.geometry.partition_tree import PartitionTree
+from headscape.geometry.partition_tree import IntArray, PartitionTree
 from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES, tree_emd
-from headscape.notices import DISCONNECTED_AFFINITY, EMD_NOT_SETTLED, FLAT_GEOMETRY, Notice
+from headscape.notices import Notice
 from headscape.tensor.checks import as_float_array, require_finite
-from headscape.tensor.network_tensor import axis_names
+from headscape.tensor.network_tensor import axis_names, with_axes
 
 logger = logging.getLogger(__name__)
 
 TreeKind = Literal["flexible", "binary"]
-
-SETTLED = {"head": 0.03}
-SETTLED_ELSEWHERE = 0.05
-"""Relative change of the median-scaled EMD below which an axis counts as settled."""
-
-# Independent noise gives EMDs that agree within a few per cent and eigenvalues without a gap.
-FLAT_SPREAD = 0.1
-FLAT_GAP = 0.5
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,7 @@ class Questionnaire:
     max_bytes
         Bound on the working memory of the EMDs.
     engine, progress
-        How work is spread, and who is told how far it is.
+        How work is distributed; progress callback.
 
     Attributes
     ----------
@@ -122,24 +115,34 @@ class Questionnaire:
         values = {name: getattr(self, name) for name in names}
         return values | {"tree": self.tree if isinstance(self.tree, str) else dict(self.tree)}
 
-    def fit(self, x: Any) -> Self:
-        """Organize a tensor of two or more axes; a plain array is (query, key[, head])."""
-        array = as_float_array(x, "x")
+    def fit(self, x: Any, axes: str | None = None) -> Self:
+        """Organize a tensor of two or more axes.
+
+        Parameters
+        ----------
+        x : NetworkTensor or array
+            A plain array is (query, key[, head]).
+        axes
+            The axes of an array that is not: "layer,head,query,key", say, or "query,key,head,axis3" for a tensor
+            of four axes that are organized by each other.
+        """
+        array = as_float_array(with_axes(x, axes), "x")
         if array.ndim < 2 or 0 in array.shape:
             raise InputError(
                 f"x must have at least 2 axes and none of them empty, but its shape is {array.shape}."
             )
         require_finite(array, "x")
-        axes = axis_names(array.ndim)
-        self._check(axes)
-        *others, last = axes
-        self.warnings_: list[Notice] = []
+        names = axis_names(array.ndim)
+        self._check(names)
+        *others, last = names
         initial = INITIAL_AFFINITIES[self.init]
         trees: dict[str, PartitionTree] = {}
         for place, axis in enumerate(others):
-            trees[axis], _ = self._grow(initial(array, place, self._stage(f"{axis}: ")), axis, None)
+            affinity = initial(array, place, self._stage(f"{axis}: "))
+            order = data_order(affinity.sum(axis=1), array, place)
+            trees[axis] = self._grow(affinity, axis, order)[0]
         self.initial_trees_ = dict(trees)
-        self.history_: dict[str, list[Iteration]] = {axis: [] for axis in axes}
+        self.history_: dict[str, list[Iteration]] = {axis: [] for axis in names}
         self.emd_: dict[str, NDArray[np.float64]] = {}
         self.affinities_: dict[str, NDArray[np.float64]] = {}
         self.eigenpairs_: dict[str, Eigenpairs] = {}
@@ -158,19 +161,29 @@ class Questionnaire:
                     progress=self._stage(f"iteration {iteration + 1}/{self.n_iter}: "),
                 )
                 affinity = emd_affinity(emd, self.eps_scale)
-                pairs = markov_eigenpairs(affinity, self.n_eigs)
-                trees[axis], closed[axis] = self._grow(affinity, axis, pairs)
+                order = data_order(emd.sum(axis=1), array, names.index(axis))
+                trees[axis], pairs, closed[axis] = self._grow(affinity, axis, order)
                 before = self.emd_.get(axis)
                 self.history_[axis].append(_iteration(trees[axis], emd, before, self.history_[axis]))
                 self.emd_[axis], self.affinities_[axis], self.eigenpairs_[axis] = emd, affinity, pairs
         self.trees_: dict[str, PartitionTree] = {}
-        for done, axis in enumerate(axes):
-            self.progress("leaf order", done, len(axes))
+        for done, axis in enumerate(names):
+            self.progress("leaf order", done, len(names))
             self.trees_[axis] = self._ordered(trees[axis], axis)
-        self.warnings_ = [w for axis in axes for w in (*closed[axis], *self._states(axis))]
-        for warning in self.warnings_:
-            logger.warning("%s", warning)
+        self.warnings_: list[Notice] = [
+            notice for axis in names for notice in self._notices(axis, closed[axis])
+        ]
+        for notice in self.warnings_:
+            logger.log(logging.WARNING if notice.affects_heads else logging.INFO, "%s", notice)
         return self
+
+    def _notices(self, axis: str, closed: list[Notice]) -> list[Notice]:
+        return [
+            *(closed_tree(axis, notice) for notice in closed),
+            *flat_geometry(axis, self.emd_[axis], self.eigenpairs_[axis]),
+            *disconnected_affinity(axis, self.affinities_[axis]),
+            *unsettled_emd(axis, self.history_[axis][-1].emd_change, self.n_iter),
+        ]
 
     def _check(self, axes: tuple[str, ...]) -> None:
         if self.n_iter < 1:
@@ -190,16 +203,22 @@ class Questionnaire:
                 )
 
     def _grow(
-        self, affinity: NDArray[np.float64], axis: str, pairs: Eigenpairs | None
-    ) -> tuple[PartitionTree, list[Notice]]:
+        self, affinity: NDArray[np.float64], axis: str, order: IntArray
+    ) -> tuple[PartitionTree, Eigenpairs, list[Notice]]:
+        """Return tree and eigenpairs of an affinity, computed with the points in an order that breaks ties."""
         kind = self.tree if isinstance(self.tree, str) else self.tree.get(axis, "flexible")
+        arranged = affinity[np.ix_(order, order)]
+        pairs = markov_eigenpairs(arranged, self.n_eigs)
         if kind == "binary":
-            tree, found = binary_tree(affinity)
+            tree, found = binary_tree(arranged)
         else:
-            tree, found = flexible_tree(
-                affinity, tree_constant=self.tree_constant, n_eigs=self.n_eigs, eigenpairs=pairs
-            )
-        return tree, [Notice(w.name, w.message, axis) for w in found]
+            tree, found = flexible_tree(arranged, tree_constant=self.tree_constant, eigenpairs=pairs)
+        back = np.argsort(order)
+        return (
+            PartitionTree(tree.labels[:, back]),
+            Eigenpairs(pairs.values, pairs.vectors[back]),
+            found,
+        )
 
     def _ordered(self, tree: PartitionTree, axis: str) -> PartitionTree:
         return ordered_leaves(tree, self.emd_[axis], self.eigenpairs_[axis].vectors[:, 1:])
@@ -209,48 +228,6 @@ class Questionnaire:
             self.progress(prefix + stage, done, total)
 
         return tell if self.progress is not no_progress else no_progress
-
-    def _states(self, axis: str) -> list[Notice]:
-        emd, affinity, values = self.emd_[axis], self.affinities_[axis], self.eigenpairs_[axis].values[1:]
-        n = len(emd)
-        found = []
-        if n > 2:
-            distances = emd[~np.eye(n, dtype=bool)]
-            quarter, median, three = np.quantile(distances, [0.25, 0.5, 0.75])
-            spread = (three - quarter) / median if median > 0 else np.inf
-            gap = values[-1] / values[0] if values[0] > FLAT_EIGENVALUE else 1.0
-            if distances.max() == 0:
-                found.append(Notice(FLAT_GEOMETRY, "all points are equal: every EMD is zero", axis))
-            elif spread < FLAT_SPREAD and gap > FLAT_GAP:
-                found.append(
-                    Notice(
-                        FLAT_GEOMETRY,
-                        f"the points are nearly equally far apart (interquartile range {spread:.1%} of the median "
-                        f"EMD, eigenvalue {len(values)} is {gap:.2f} of the first): what the tree shows is noise",
-                        axis,
-                    )
-                )
-        pieces, piece = connected_components(affinity >= AFFINITY_FLOOR, directed=False)
-        if pieces > 1:
-            apart = n - int(np.bincount(piece).max())
-            found.append(
-                Notice(
-                    DISCONNECTED_AFFINITY,
-                    f"the affinity falls into {pieces} pieces; {apart} of {n} points lie outside the largest",
-                    axis,
-                )
-            )
-        change, limit = self.history_[axis][-1].emd_change, SETTLED.get(axis, SETTLED_ELSEWHERE)
-        if change > limit:
-            found.append(
-                Notice(
-                    EMD_NOT_SETTLED,
-                    f"the EMDs still changed by {change:.1%} in the last iteration (settled: below {limit:.0%}); "
-                    "try more iterations",
-                    axis,
-                )
-            )
-        return found
 
 
 def folder_jaccard(a: PartitionTree, b: PartitionTree) -> float:

@@ -1,4 +1,4 @@
-"""The earth mover's distance of slices with respect to trees on the other axes (OA 15)."""
+"""The earth mover's distance of slices with respect to trees on the other axes (OA 15, arXiv 2506.15541)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headscape.errors import FileFormatError, HeadscapeError, ModelError
-from headscape.models.adapters.slicing import LayerHeads, keep_heads
+from headscape.models.adapters.protocol import LayerHeads
+from headscape.models.adapters.slicing import keep_heads
 from headscape.tensor.store import check_format
 
 KEY = "headscape_pruning"
@@ -28,7 +29,7 @@ def pruning_record(config: Any) -> Mapping[str, Any] | None:
 def layers_of(record: Any, path: Path) -> tuple[LayerHeads, ...]:
     """Return the layers of a record, or raise a :class:`FileFormatError` if it is damaged or too new."""
     if not isinstance(record, Mapping):
-        raise FileFormatError(f"{path} is damaged: its {KEY} is no JSON object. Write it again.")
+        raise FileFormatError(f"{path} is damaged: its {KEY} is not a JSON object. Write it again.")
     check_format(record.get("format"), KIND, NEWEST, path)
     try:
         layers = tuple(
@@ -75,10 +76,9 @@ def load_with_fewer_heads(folder: Path, **options: Any) -> Any:
     except HeadscapeError:
         raise
     except Exception as error:  # loading ends in every kind of exception, from OSError to SafetensorError
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise FileFormatError(
-            f"the weights in {folder} are damaged, incomplete or do not fit its config.json ({reason}). Copy the "
-            "folder again."
+            f"the weights in {folder} are damaged, incomplete or do not fit its config.json ({first_line(error)}). "
+            "Copy the folder again."
         ) from error
     wrong = sorted({*info["missing_keys"], *info["unexpected_keys"]})
     if wrong:
@@ -90,17 +90,23 @@ def load_with_fewer_heads(folder: Path, **options: Any) -> Any:
     return model.eval()
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says, or its name if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def _config_and_class(folder: Path) -> tuple[Any, Any]:
     import transformers
 
     try:
         values, _ = transformers.PreTrainedConfig.get_config_dict(folder, local_files_only=True)
     except (OSError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise FileFormatError(f"{folder} has no whole config.json ({reason}). Copy it again.") from error
+        raise FileFormatError(
+            f"{folder} has no complete config.json ({first_line(error)}). Copy it again."
+        ) from error
     if KEY not in values:
         raise FileFormatError(
-            f"{folder} holds no model that headscape pruned: its config.json has no {KEY!r}. Load it with "
+            f"{folder} is not a model that headscape pruned: its config.json has no {KEY!r}. Load it with "
             "hs.load_model."
         )
     if values.get("auto_map"):

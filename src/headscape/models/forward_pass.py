@@ -1,13 +1,14 @@
 """One forward pass of a model: its arguments, its mode, and one clear error if it fails."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from headscape.errors import HeadscapeError, ModelError
+from headscape.models.lazy_torch import torch
 
 
 def arguments_for(model: torch.nn.Module, arguments: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,22 +1,31 @@
 """Models by name: a Hugging Face name, a local folder, a GGUF file, "default" or "minilm"."""
 
+from __future__ import annotations
+
+import dataclasses
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from headscape.errors import HeadscapeError, InputError, ModelError
-from headscape.models import require_models_extra
-from headscape.models.local_weights import local_model, quiet_loading
-
-if TYPE_CHECKING:
-    import torch
+from headscape.models.anatomy import AttentionModule, adapter_for, attention_modules
+from headscape.models.fewer_heads import first_line, load_with_fewer_heads, pruning_record
+from headscape.models.gguf import converted_gguf
+from headscape.models.lazy_torch import torch
+from headscape.models.packaged import PACKAGED, license_of, packaged_weights, title_of
+from headscape.models.quiet import quiet_transformers
 
 # Enough values of every weight to tell two models apart, few enough to take no time for large ones.
 _SAMPLED_VALUES = 64
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json"),
+    *("tokenizer.model", "spiece.model"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,14 +37,38 @@ class Model:
     name: str
     revision: str | None = None
 
+    @property
+    def title(self) -> str:
+        """What the model is called elsewhere."""
+        return title_of(self.name)
+
+    @property
+    def license(self) -> str:
+        """The license of the weights, as their files state it."""
+        return license_of(self.name)
+
+    def modules(self, arguments: Mapping[str, Any] | None = None) -> tuple[AttentionModule, ...]:
+        """Return the attention modules of all stacks: see :func:`headscape.models.anatomy.attention_modules`.
+
+        They are found once and remembered, until heads are cut out of the model.
+        """
+        record = pruning_record(self.model.config)
+        found, at = self.__dict__.get("_modules", ((), None))
+        if not found or at is not record:
+            found = attention_modules(self.model, arguments)
+            self.__dict__["_modules"] = (found, record)
+        remembered: tuple[AttentionModule, ...] = found
+        return remembered
+
     def provenance(self) -> dict[str, Any]:
-        """Return what identifies the model: name, revision, class, type and a hash of its weights."""
+        """Return what identifies the model: name, revision, class, type, size and a hash of its weights."""
         config = self.model.config
         return {
             "name": self.name,
             "revision": self.revision or getattr(config, "_commit_hash", None),
             "class": type(self.model).__name__,
             "type": getattr(config, "model_type", None),
+            "parameters": sum(weight.numel() for weight in self.model.parameters()),
             "weights_hash": weights_hash(self.model),
             "dtype": str(next(self.model.parameters()).dtype).removeprefix("torch."),
             "tokenizer": _describe_tokenizer(self.tokenizer),
@@ -46,7 +79,7 @@ def load_model(
     name: str | os.PathLike[str],
     *,
     device: str | None = None,
-    dtype: "str | torch.dtype" = "float32",
+    dtype: str | torch.dtype = "float32",
     revision: str | None = None,
     trust_remote_code: bool = False,
 ) -> Model:
@@ -67,14 +100,13 @@ def load_model(
     trust_remote_code
         Whether a model may run code that comes with it.
     """
-    require_models_extra()
     wanted = torch_dtype(dtype)
-    folder = local_model(name)
+    folder = local_folder(name)
     source = str(name) if folder is None else str(folder)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code, "local_files_only": folder is not None}
     if folder is None and revision is not None:
         options["revision"] = revision
-    with quiet_loading():
+    with quiet_transformers():
         try:
             model = _model(source, options, wanted)
         except HeadscapeError:
@@ -83,6 +115,30 @@ def load_model(
             raise ModelError(_explain(name, folder, error)) from error
         tokenizer = _tokenizer(source, options)
     return Model(moved(model, device), tokenizer, str(name), revision)
+
+
+def as_model(model: Any, tokenizer: Any = None) -> Model:
+    """Return a model with its tokenizer, loaded with the defaults of :func:`load_model` if a name is given.
+
+    Parameters
+    ----------
+    model
+        A :class:`Model`, a transformers model (left as it is), or a name as for :func:`load_model`.
+    tokenizer
+        In place of the model's own; for images, an image processor.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        model = load_model(model)
+    if isinstance(model, Model):
+        return model if tokenizer is None else dataclasses.replace(model, tokenizer=tokenizer)
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(
+            "model must be a transformers model, what hs.load_model returns, or a name, but is "
+            f"{type(model).__name__}."
+        )
+    adapter_for(model)  # raises here, before anything is read for a model whose attention cannot be seen
+    name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
+    return Model(model, tokenizer, str(name))
 
 
 def moved(model: Any, device: str | None) -> Any:
@@ -95,10 +151,8 @@ def moved(model: Any, device: str | None) -> Any:
         ) from error
 
 
-def weights_hash(model: "torch.nn.Module") -> str:
+def weights_hash(model: torch.nn.Module) -> str:
     """Return a hash of the names, shapes and 64 evenly spaced values of every weight."""
-    import torch
-
     digest = hashlib.blake2b(digest_size=16)
     for name, weight in model.state_dict().items():
         flat = weight.detach().reshape(-1)
@@ -108,10 +162,8 @@ def weights_hash(model: "torch.nn.Module") -> str:
     return digest.hexdigest()
 
 
-def _model(source: str, options: dict[str, Any], dtype: "torch.dtype") -> Any:
+def _model(source: str, options: dict[str, Any], dtype: torch.dtype) -> Any:
     import transformers
-
-    from headscape.models.fewer_heads import load_with_fewer_heads, pruning_record
 
     config = transformers.AutoConfig.from_pretrained(source, **options)
     if options["local_files_only"] and pruning_record(config) is not None:
@@ -135,15 +187,7 @@ def _tokenizer(source: str, options: dict[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
     folder = Path(source)
-    names = (
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-        "vocab.json",
-        "tokenizer.model",
-        "spiece.model",
-    )
-    if folder.is_dir() and not any((folder / name).exists() for name in names):
+    if folder.is_dir() and not any((folder / name).exists() for name in _TOKENIZER_FILES):
         return None
     try:
         return AutoTokenizer.from_pretrained(source, **options)
@@ -159,7 +203,7 @@ def _describe_tokenizer(tokenizer: Any) -> str | None:
 
 
 def _explain(name: object, folder: Path | None, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    reason = first_line(error)
     if folder is None:
         return (
             f"no model {str(name)!r} could be loaded from Hugging Face ({reason}). Check the name and the "
@@ -170,13 +214,34 @@ def _explain(name: object, folder: Path | None, error: Exception) -> str:
     return f"the model in {folder} is damaged or incomplete ({reason}). Copy or download it again."
 
 
-def torch_dtype(dtype: "str | torch.dtype") -> "torch.dtype":
+def torch_dtype(dtype: str | torch.dtype) -> torch.dtype:
     """Return a dtype by its name."""
-    import torch
-
     known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if isinstance(dtype, torch.dtype):
         return dtype
     if dtype not in known:
         raise InputError(f"dtype must be one of {', '.join(known)}, but is {dtype!r}.")
     return known[dtype]
+
+
+def local_folder(name: str | os.PathLike[str]) -> Path | None:
+    """Return the folder of a model that needs no network, or None if the name can only be one of the hub."""
+    if str(name) in PACKAGED:
+        path = packaged_weights(str(name))
+        return converted_gguf(path) if path.suffix == ".gguf" else path
+    path, text = Path(name), str(name)
+    if path.is_file():
+        if path.suffix.lower() == ".gguf":
+            return converted_gguf(path)
+        raise ModelError(f"{path} is a file, but a model is a folder with config.json, or a .gguf file.")
+    if path.is_dir():
+        if not (path / "config.json").exists():
+            raise ModelError(f"{path} is not a model: expected a folder with config.json and weights.")
+        return path
+    looks_like_path = isinstance(name, Path) or path.is_absolute() or text.startswith((".", "~"))
+    if looks_like_path or text.endswith(("/", ".gguf", ".GGUF")) or text.count("/") > 1 or not text.strip():
+        raise ModelError(
+            f"there is no model at {text!r}. Give a folder, a .gguf file, a Hugging Face name (owner/model), or one "
+            f"of {', '.join(PACKAGED)}."
+        )
+    return None

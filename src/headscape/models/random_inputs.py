@@ -1,11 +1,13 @@
 """Inputs for a test run of a model that nobody gave an input for: random tokens or pixels, the same every time."""
 
+from __future__ import annotations
+
 import inspect
+from math import prod
 from typing import Any
 
-import torch
-
 from headscape.errors import ModelError
+from headscape.models.lazy_torch import torch
 
 _DECODER_LENGTH = 24
 
@@ -18,7 +20,7 @@ def probe_windows(
     Parameters
     ----------
     model
-        A transformers model of text or images.
+        A transformers model of text, images or speech.
     length
         Tokens per window; by default enough for a visible block larger than the head dimension (at least 64),
         within what the model allows.
@@ -33,22 +35,30 @@ def probe_windows(
     inputs: dict[str, torch.Tensor] = {}
     if "input_ids" in wanted:
         n = length or default_length(config)
-        vocabulary = config.get_text_config().vocab_size
-        inputs["input_ids"] = torch.randint(4, vocabulary, (windows, n), generator=generator)
-        if "decoder_input_ids" in wanted and getattr(config, "is_encoder_decoder", False):
-            shape = (windows, min(n, _DECODER_LENGTH))
-            inputs["decoder_input_ids"] = torch.randint(4, vocabulary, shape, generator=generator)
+        inputs["input_ids"] = _tokens(config, (windows, n), generator)
+    if "decoder_input_ids" in wanted and getattr(config, "is_encoder_decoder", False):
+        shape = (windows, min(length or _DECODER_LENGTH, _DECODER_LENGTH))
+        inputs["decoder_input_ids"] = _tokens(config, shape, generator)
     if "pixel_values" in wanted:
         vision = getattr(config, "vision_config", None) or config
         size = vision.image_size if isinstance(vision.image_size, int) else vision.image_size[0]
         channels = getattr(vision, "num_channels", 3)
         inputs["pixel_values"] = torch.randn(windows, channels, size, size, generator=generator)
+    if "input_features" in wanted and hasattr(config, "max_source_positions"):  # spectra of speech
+        frames = 2 * config.max_source_positions
+        inputs["input_features"] = torch.randn(windows, config.num_mel_bins, frames, generator=generator)
+    if "input_values" in wanted and hasattr(config, "conv_stride"):  # waves of speech
+        inputs["input_values"] = torch.randn(windows, 20 * prod(config.conv_stride), generator=generator)
     if not inputs:
         raise ModelError(
-            f"{type(model).__name__} takes neither input_ids nor pixel_values, so that no probe can be made for "
+            f"{type(model).__name__} takes neither tokens nor images nor speech, so that no probe can be made for "
             "it. Give inputs=... yourself, as the arguments of its forward."
         )
     return [{name: x[i : i + 1] for name, x in inputs.items()} for i in range(windows)]
+
+
+def _tokens(config: Any, shape: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(4, config.get_text_config().vocab_size, shape, generator=generator)
 
 
 def default_length(config: Any) -> int:
@@ -58,10 +68,3 @@ def default_length(config: Any) -> int:
     most = getattr(text, "max_position_embeddings", None) or 4096
     # RoBERTa and its like start to count positions after the padding token.
     return int(max(2, min(max(64, 2 * d + 16), most - 4)))
-
-
-def sample_text() -> str:
-    """Return English prose that comes with every Python: its own help texts, one after another."""
-    from pydoc_data.topics import topics
-
-    return "\n\n".join(topics[name] for name in sorted(topics))

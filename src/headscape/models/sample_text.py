@@ -1,4 +1,6 @@
-"""The text that is analyzed when none is given: English prose that every Python has."""
+"""The one text that is used when none is given: sample text bundled with Python."""
+
+from pydoc_data.topics import topics
 
 
 def sample_text() -> str:
@@ -9,7 +11,5 @@ def sample_text() -> str:
     >>> len(sample_text()) > 100_000
     True
     """
-    from pydoc_data.topics import topics
-
     # Short topics are mostly cross-references; the long ones read as text.
     return "\n\n".join(topics[name].strip() for name in sorted(topics) if len(topics[name]) > 2000)

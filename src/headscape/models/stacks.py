@@ -57,14 +57,9 @@ class LayerNumbers:
         used.add(layer)
         return group, layer
 
-    @property
-    def groups(self) -> list[tuple[str, str]]:
-        """All groups, in the order in which they were called."""
-        return list(self._used)
-
-    def layers(self) -> set[int]:
-        """Return the numbers that occur in any group."""
-        return set().union(*self._used.values())
+    def restart(self) -> None:
+        """Begin a new forward pass."""
+        self._used.clear()
 
 
 def stack_names(groups: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:

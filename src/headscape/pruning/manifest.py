@@ -4,16 +4,16 @@ It goes into the model's config.json, so that the model can be built again, and 
 that others make the same model from the original weights.
 """
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from headscape.errors import FileFormatError
+from headscape.models.adapters.protocol import LayerHeads
+from headscape.models.fewer_heads import layers_of, pruning_record
 from headscape.pruning.savings import Savings
-
-if TYPE_CHECKING:
-    from headscape.models.adapters.slicing import LayerHeads
 
 FORMAT = "headscape/pruning/1"
 Pairs = tuple[tuple[int, int], ...]
@@ -47,7 +47,7 @@ class Manifest:
 
     model: Mapping[str, Any]
     config: Mapping[str, Any]
-    layers: "tuple[LayerHeads, ...]"
+    layers: tuple[LayerHeads, ...]
     kept_back: Pairs
     repaired: tuple[int, ...]
     savings: Savings
@@ -65,31 +65,9 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the manifest as JSON can hold it."""
-        layers = [
-            {
-                "layer": layer.layer,
-                "module": layer.module,
-                "n_heads": layer.n_heads,
-                "n_kv_heads": layer.n_kv_heads,
-                "kept": list(layer.kept),
-            }
-            for layer in self.layers
-        ]
-        return {
-            "format": self.format,
-            "model": dict(self.model),
-            "config": dict(self.config),
-            "removed": [list(pair) for pair in self.removed],
-            "kept_back": [list(pair) for pair in self.kept_back],
-            "layers": layers,
-            "repaired": list(self.repaired),
-            "savings": self.savings.to_dict(),
-            "plain": self.plain,
-            "versions": dict(self.versions),
-            "method": self.method,
-            "calibration": self.calibration,
-            "evaluation": self.evaluation,
-        }
+        values = {**asdict(self), "removed": self.removed, "savings": self.savings.to_dict()}
+        found: dict[str, Any] = json.loads(json.dumps(values))
+        return found
 
     @classmethod
     def from_dict(cls, values: Any, path: Path) -> Self:
@@ -100,8 +78,6 @@ class Manifest:
         FileFormatError
             If something is missing, impossible, or written by a newer headscape.
         """
-        from headscape.models.fewer_heads import layers_of
-
         layers = layers_of(values, path)
         try:
             manifest = cls(
@@ -113,10 +89,7 @@ class Manifest:
                 savings=Savings.from_dict(values["savings"]),
                 plain=bool(values["plain"]),
                 versions=dict(values["versions"]),
-                method=str(values["method"]),
-                calibration=str(values["calibration"]),
-                evaluation=str(values["evaluation"]),
-                format=str(values["format"]),
+                **{name: str(values[name]) for name in ("method", "calibration", "evaluation", "format")},
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FileFormatError(
@@ -132,7 +105,5 @@ class Manifest:
 
 def manifest_of(model: Any) -> Manifest | None:
     """Return the manifest in a model's config, or None if it was not pruned."""
-    from headscape.models.fewer_heads import pruning_record
-
     record = pruning_record(model.config)
     return None if record is None else Manifest.from_dict(record, Path("the model's config"))

@@ -5,29 +5,29 @@ manifest.json            which heads of which model are gone
 repaired.safetensors     the output projections that were fitted anew, if any: NUMBER.weight, NUMBER.bias
 """
 
-import copy
-import dataclasses
+from __future__ import annotations
+
 import json
 import logging
 import os
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from safetensors import SafetensorError
 
 from headscape.errors import FileFormatError, InputError, ModelError
-from headscape.models import require_models_extra
+from headscape.models.adapters.protocol import LayerHeads
+from headscape.models.anatomy import AttentionModule, attention_modules, of_stack
+from headscape.models.lazy_torch import torch
+from headscape.models.loading import as_model, weights_hash
 from headscape.pruning.manifest import Manifest, manifest_of
 from headscape.pruning.pruned import Pruned
-from headscape.pruning.removal import cut, probed_sites, require_prunable, write_projections
+from headscape.pruning.removal import after_cut, copied, cut, require_removable, write_projections
 from headscape.pruning.savings import Savings, cost
 from headscape.tensor.store import explain_write_errors, write_text_atomically
-
-if TYPE_CHECKING:
-    import torch
-
-    from headscape.models.adapters.slicing import LayerHeads
-    from headscape.models.attention_modules import AttentionSite
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +79,8 @@ def apply_manifest(model: Any, folder: str | os.PathLike[str], *, in_place: bool
     Parameters
     ----------
     model
-        The original model. If its weights are others than those the manifest was made from, this is logged as
-        a warning, and the heads are removed all the same.
+        The original model, or its name. Weights other than those the manifest was made from are logged as a
+        warning, and the heads are removed all the same.
     folder
         That :func:`export_manifest` wrote.
     in_place
@@ -91,43 +91,38 @@ def apply_manifest(model: Any, folder: str | os.PathLike[str], *, in_place: bool
     Pruned
         With the same weights, bit by bit, as the model that was exported.
     """
-    require_models_extra()
-    from headscape.models.loading import weights_hash
-
-    path = Path(folder)
+    path, source = Path(folder), as_model(model)
     manifest = _read_manifest(path)
-    sites = probed_sites(model)
-    layers = _fitted_layers(model, sites, manifest, path)
-    if weights_hash(model) != manifest.model.get("weights_hash"):
+    modules = of_stack(source.modules())
+    layers = _fitted_layers(modules, manifest, path)
+    if weights_hash(source.model) != manifest.model.get("weights_hash"):
         logger.warning(
             "the manifest in %s was made from other weights (%s), or from another class, than this %s",
             path,
             manifest.model.get("name"),
-            type(model).__name__,
+            type(source.model).__name__,
         )
     matrices, biases = _read_projections(path, manifest) if manifest.repaired else ({}, {})
-    now = cost(model, sites)
-    own = dataclasses.replace(manifest, layers=layers, savings=Savings.between(now, now))
-    pruned = cut(model if in_place else copy.deepcopy(model), layers, own)
+    now = cost(modules)
+    own = replace(manifest, layers=layers, savings=Savings.between(now, now))
+    target = copied(source, modules, in_place)
+    pruned = cut(target, layers, own)
     try:
-        write_projections(pruned.model, layers, matrices, biases)
+        write_projections(after_cut(target, layers), matrices, biases)
     except InputError as error:
         raise FileFormatError(f"{path / REPAIRED} does not fit the model: {error}") from error
     return pruned
 
 
-def _repaired_projections(pruned: Pruned) -> "dict[str, torch.Tensor]":
+def _repaired_projections(pruned: Pruned) -> dict[str, torch.Tensor]:
     """Return the present output projections of the layers that were repaired."""
-    from headscape.ablation.projections import OutputProjection
-    from headscape.models.adapters.slicing import output_module
-
     tensors: dict[str, torch.Tensor] = {}
-    for layer in pruned.manifest.layers:
-        if layer.layer in pruned.manifest.repaired:
-            projection = OutputProjection(output_module(pruned.model, layer.module), len(layer.kept))
-            tensors[f"{layer.layer}.weight"] = projection.matrix.detach().cpu().contiguous()
+    for module in of_stack(attention_modules(pruned.model)) if pruned.manifest.repaired else ():
+        if module.layer in pruned.manifest.repaired:
+            projection = module.output
+            tensors[f"{module.layer}.weight"] = projection.matrix.detach().cpu().contiguous()
             if projection.bias is not None:
-                tensors[f"{layer.layer}.bias"] = projection.bias.detach().cpu().contiguous()
+                tensors[f"{module.layer}.bias"] = projection.bias.detach().cpu().contiguous()
     return tensors
 
 
@@ -137,7 +132,7 @@ def _read_manifest(path: Path) -> Manifest:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise FileFormatError(
-            f"{path} holds no manifest of a pruned model: it has no {MANIFEST}. Give a folder that "
+            f"{path} is not the manifest of a pruned model: it has no {MANIFEST}. Give a folder that "
             "hs.export_manifest wrote."
         ) from None
     except ValueError as error:
@@ -147,9 +142,8 @@ def _read_manifest(path: Path) -> Manifest:
 
 def _read_projections(
     path: Path, manifest: Manifest
-) -> "tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]":
+) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
     """Return the matrices and biases of the repaired layers."""
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -165,26 +159,25 @@ def _read_projections(
 
 
 def _fitted_layers(
-    model: Any, sites: "Sequence[AttentionSite]", manifest: Manifest, path: Path
-) -> "tuple[LayerHeads, ...]":
+    modules: Sequence[AttentionModule], manifest: Manifest, path: Path
+) -> tuple[LayerHeads, ...]:
     """Return the manifest's layers with the names that the modules have in this model."""
+    model = modules[0].model
     if manifest_of(model) is not None:
         raise ModelError(
             "a manifest is applied to the original model, but this one was pruned already. Load the original weights."
         )
     wanted = [(layer.layer, layer.n_heads, layer.n_kv_heads) for layer in manifest.layers]
-    found = [(site.layer, site.n_heads, site.n_kv_heads) for site in sites]
+    found = [(module.layer, module.n_heads, module.n_kv_heads) for module in modules]
     if wanted != found:
         raise ModelError(
             f"the manifest in {path} is for {_shape(wanted)}, but this {type(model).__name__} has {_shape(found)}. "
             f"Give the original model, {manifest.model.get('name')}."
         )
-    layers = tuple(
-        dataclasses.replace(layer, module=site.module)
-        for layer, site in zip(manifest.layers, sites, strict=True)
+    require_removable(modules)
+    return tuple(
+        replace(layer, module=module.name) for layer, module in zip(manifest.layers, modules, strict=True)
     )
-    require_prunable(model, layers)
-    return layers
 
 
 def _shape(layers: list[tuple[int, int, int]]) -> str:

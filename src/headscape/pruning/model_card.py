@@ -1,65 +1,36 @@
 """The model card of a pruned model: what was removed, why, and what it cost."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headscape._version import __version__
 from headscape.pruning.pruned import Pruned
-from headscape.pruning.trial import PruningTrial
+
+if TYPE_CHECKING:
+    from headscape.pruning.trial import PruningTrial
 
 
-def model_card(
-    trial: PruningTrial, pruned: Pruned, *, name: str, weights_license: str = "", measured: Any = None
-) -> str:
-    """Return the card as Markdown.
-
-    Parameters
-    ----------
-    trial, pruned
-        What was tried and what was made of it.
-    name
-        Of the original model.
-    weights_license
-        Of the original weights, as their files state it.
-    measured
-        The :class:`Speed` of both models, if it was measured.
-    """
+def model_card(pruned: Pruned, trial: "PruningTrial | None" = None) -> str:
+    """Return the card of a pruned model as Markdown, with the trial that chose its heads if there was one."""
     manifest = pruned.manifest
-    loading = (
-        "Every layer keeps the same number of heads, so that plain `from_pretrained` of transformers loads it."
-        if manifest.plain
-        else "Layers differ from what the config of this family can say: load it with headscape.\n\n```python\n"
-        'import headscape as hs\n\nmodel = hs.load_pruned("this-folder").model\n```'
-    )
+    base = manifest.model.get("name", "")
+    name, weights = (base, "not stated") if trial is None else (trial.model.title, trial.model.license)
+    speed = f"\n## Measured speed\n\n```\n{pruned.speed}\n```\n" if pruned.speed is not None else ""
     rows = [
         f"| {layer.layer} | {', '.join(map(str, layer.removed))} | {len(layer.kept)} of {layer.n_heads} |"
         for layer in manifest.layers
         if layer.removed
     ]
-    costs = [f"| {what} | {interval} |" for what, interval in trial.increases.items()]
-    speed = f"\n## Measured speed\n\n```\n{measured}\n```\n" if measured is not None else ""
     return f"""---
 tags: [headscape, pruned]
-base_model: {manifest.model.get("name", name)}
+base_model: {base}
 ---
 # {name}, without {len(pruned.removed)} attention heads
 
-Made by headscape {__version__} from {name}. License of the original weights: {weights_license or "not stated"}.
+Made by headscape {__version__} from {name}. License of the original weights: {weights}.
 
-{pruned.summary}
+{pruned.description}
 
-## Why these heads
-
-Chosen by `{trial.method}` on {trial.windows[0]} windows of calibration data, and judged on {trial.windows[1]} windows
-held out. {" ".join(trial.findings)}
-
-## What it cost
-
-Loss of the intact model: {trial.intact.mean():.4g} ({trial.loss}).
-
-| | rise of the loss, with interval |
-|---|---|
-{chr(10).join(costs)}
-
+{_choice(pruned) if trial is None else _trial(trial)}
 ## What it saves
 
 ```
@@ -74,5 +45,39 @@ Loss of the intact model: {trial.intact.mean():.4g} ({trial.loss}).
 
 ## How to load it
 
-{loading}
+{_loading(manifest.plain)}
 """
+
+
+def _choice(pruned: Pruned) -> str:
+    """Return what the manifest says about the choice of the heads."""
+    manifest = pruned.manifest
+    said = {"Chosen by": manifest.method, "Calibrated on": manifest.calibration, "Cost": manifest.evaluation}
+    lines = [f"{what}: {text}." for what, text in said.items() if text]
+    return "## Why these heads\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _trial(trial: "PruningTrial") -> str:
+    costs = "\n".join(f"| {what} | {interval} |" for what, interval in trial.increases.items())
+    return f"""## Why these heads
+
+Chosen by `{trial.method}` on {trial.windows[0]} calibration windows, evaluated on {trial.windows[1]} held-out windows.
+{" ".join(trial.findings)}
+
+## What it cost
+
+Loss of the intact model: {trial.intact.mean():.4g} ({trial.loss}).
+
+| | loss increase, with interval |
+|---|---|
+{costs}
+"""
+
+
+def _loading(plain: bool) -> str:
+    if plain:
+        return "Every layer keeps the same number of heads, so that plain `from_pretrained` of transformers loads it."
+    return (
+        "Layers differ from what the config of this family can say: load it with headscape.\n\n```python\n"
+        'import headscape as hs\n\nmodel = hs.load_pruned("this-folder").model\n```'
+    )

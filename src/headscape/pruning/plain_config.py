@@ -6,32 +6,32 @@ BERT, ...). Whether it does is not looked up but tried: the class is built from 
 memory, and must have the same shapes and the same numbers in its attention modules.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
-from headscape.models.adapters.slicing import LayerHeads, head_dim, shared_config
+from headscape.models.adapters.slicing import shared_config
+from headscape.models.anatomy import AttentionModule
+from headscape.models.lazy_torch import torch
 
 _COUNTS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 
-def head_counts(model: torch.nn.Module, module: str) -> dict[str, int]:
+def head_counts(module: torch.nn.Module) -> dict[str, int]:
     """Return what the config of an attention module says about its heads; what it does not say is left out."""
-    config = shared_config(model.get_submodule(module))
+    config = shared_config(module)
     return {name: getattr(config, name) for name in _COUNTS if getattr(config, name, None) is not None}
 
 
-def settle_config(model: torch.nn.Module, layers: Sequence[LayerHeads], original: Mapping[str, int]) -> bool:
+def settle_config(modules: Sequence[AttentionModule], original: Mapping[str, int]) -> bool:
     """Edit the config of a pruned model if that describes it, else put the original numbers back.
 
     Parameters
     ----------
-    model
-        A pruned model.
-    layers
-        All layers of its stack, with the heads they keep.
+    modules
+        Of the pruned stack.
     original
         The counts before any head was removed.
 
@@ -40,18 +40,18 @@ def settle_config(model: torch.nn.Module, layers: Sequence[LayerHeads], original
     bool
         Whether plain ``from_pretrained`` now builds the right model.
     """
-    config = shared_config(model.get_submodule(layers[0].module))
-    counts = {(len(layer.kept), len(layer.kept_kv)) for layer in layers}
+    config = shared_config(modules[0].module)
+    counts = {(module.n_heads, module.n_kv_heads) for module in modules}
     if len(counts) == 1:
         [(heads, kv_heads)] = counts
         edited = {
             "num_attention_heads": heads,
             "num_key_value_heads": kv_heads,
-            "head_dim": head_dim(model, layers[0].module, heads),
+            "head_dim": modules[0].output.head_dim,
         }
         known = {name for name in edited if name in original} | {"head_dim"}
         _write(config, {name: value for name, value in edited.items() if name in known})
-        if _describes(model, layers):
+        if _describes(modules):
             return True
     _write(config, original)
     return False
@@ -65,8 +65,9 @@ def _write(config: Any, counts: Mapping[str, int]) -> None:
             delattr(config, name)
 
 
-def _describes(model: torch.nn.Module, layers: Sequence[LayerHeads]) -> bool:
+def _describes(modules: Sequence[AttentionModule]) -> bool:
     """Tell whether a model that is built from this model's config is this model, but for its weights."""
+    model = modules[0].model
     config: Any = model.config
     kind: Any = type(model)
     try:
@@ -78,8 +79,7 @@ def _describes(model: torch.nn.Module, layers: Sequence[LayerHeads]) -> bool:
         return False
     shapes, wanted = ({n: w.shape for n, w in m.state_dict().items()} for m in (built, model))
     return shapes == wanted and all(
-        _numbers(built.get_submodule(layer.module)) == _numbers(model.get_submodule(layer.module))
-        for layer in layers
+        _numbers(built.get_submodule(module.name)) == _numbers(module.module) for module in modules
     )
 
 

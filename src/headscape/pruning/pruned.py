@@ -1,11 +1,13 @@
 """A pruned model with its manifest: what ``prune`` and ``load_pruned`` return."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, Self
 
+from headscape.models.fewer_heads import KEY
 from headscape.pruning.manifest import Manifest, Pairs
+from headscape.pruning.plan import listed
 from headscape.pruning.savings import Savings
+from headscape.pruning.speed import Speed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -19,10 +21,16 @@ class Pruned:
     manifest
         What was removed from which model. All its numbers are those of the original model, also if a pruned
         model was pruned again.
+    speed
+        Of both models, if it was measured.
+    card
+        The model card, if there is more to say than the manifest does.
     """
 
     model: Any
     manifest: Manifest
+    speed: Speed | None = None
+    card: str = ""
 
     @property
     def removed(self) -> Pairs:
@@ -40,7 +48,7 @@ class Pruned:
         return self.manifest.savings
 
     @property
-    def summary(self) -> str:
+    def description(self) -> str:
         """What was removed, what was rounded, and what it saves, in a few sentences."""
         layers = self.manifest.layers
         touched = sum(bool(layer.removed) for layer in layers)
@@ -62,6 +70,18 @@ class Pruned:
             text += f", {100 * saved.cache_bytes_per_token.share:.1f} % of the key-value cache"
         return text + "."
 
+    def summary(self) -> dict[str, Any]:
+        """Return what was removed and what it saves as one dict that JSON can hold."""
+        return {
+            "format": "headscape/pruned/1",
+            "removed": [list(pair) for pair in self.removed],
+            "kept_back": [list(pair) for pair in self.kept_back],
+            "plain": self.manifest.plain,
+            "savings": self.savings.to_dict(),
+            "speed": None if self.speed is None else self.speed.summary(),
+            "description": self.description,
+        }
+
     def described(self, *, method: str = "", calibration: str = "", evaluation: str = "") -> Self:
         """Return this with words on how the heads were chosen, on what data, and what it cost.
 
@@ -77,18 +97,10 @@ class Pruned:
         return dataclasses.replace(self, manifest=noted(self.model, words))
 
     def __repr__(self) -> str:
-        return f"Pruned({type(self.model).__name__}: {self.summary})"
+        return f"Pruned({type(self.model).__name__}: {self.description})"
 
 
 def noted(model: Any, manifest: Manifest) -> Manifest:
     """Write a manifest into a model's config, and return it."""
-    from headscape.models.fewer_heads import KEY
-
     setattr(model.config, KEY, manifest.to_dict())
     return manifest
-
-
-def listed(pairs: Sequence[tuple[int, int]]) -> str:
-    """Return the first few heads as text."""
-    text = ", ".join(f"{layer}.{head}" for layer, head in pairs[:8])
-    return text if len(pairs) <= 8 else f"{text} and {len(pairs) - 8} more"

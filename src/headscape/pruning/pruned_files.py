@@ -5,27 +5,30 @@ same number, and the family takes the head dimension from the config), and raise
 weights do not have the shapes of the config.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headscape.errors import FileFormatError, InputError, StorageError
-from headscape.models import require_models_extra
-from headscape.pruning.manifest import Manifest, manifest_of
+from headscape.models.fewer_heads import KEY, load_with_fewer_heads
+from headscape.models.lazy_torch import torch
+from headscape.models.loading import moved, torch_dtype
+from headscape.models.quiet import quiet_transformers
+from headscape.pruning.manifest import manifest_of
+from headscape.pruning.model_card import model_card
 from headscape.pruning.pruned import Pruned, noted
 from headscape.tensor.store import explain_write_errors
 
-if TYPE_CHECKING:
-    import torch
+CARD = "README.md"
 
 
-def save_pruned(
-    pruned: Any, path: str | os.PathLike[str], tokenizer: Any = None, card: str | None = None
-) -> Path:
-    """Write a pruned model to a folder.
+def save_pruned(pruned: Any, path: str | os.PathLike[str], tokenizer: Any = None) -> Path:
+    """Write a pruned model to a folder, with a model card as README.md.
 
     Parameters
     ----------
@@ -35,34 +38,29 @@ def save_pruned(
         A new or empty folder, or one with a pruned model, which is replaced. It appears whole or not at all.
     tokenizer
         Written beside it, if given.
-    card
-        A model card, written as README.md, if given.
 
     Returns
     -------
     Path
         The folder.
     """
-    require_models_extra()
-    from headscape.models.local_weights import quiet_loading
-
-    model, manifest = _model_and_manifest(pruned)
-    noted(model, manifest)
+    whole = _as_pruned(pruned)
+    model = whole.model
+    noted(model, whole.manifest)
     folder = Path(path)
     require_free(folder)
     partial = folder.with_name(f".partial-{uuid.uuid4().hex[:8]}-{folder.name}")
     with explain_write_errors(folder):
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with quiet_loading():
+            with quiet_transformers():
                 model.save_pretrained(partial)
                 if tokenizer is not None:
                     tokenizer.save_pretrained(partial)
             # safetensors writes files that nobody else can read; a model is as public as its config.
             for weights in partial.glob("*.safetensors"):
                 shutil.copymode(partial / "config.json", weights)
-            if card is not None:
-                (partial / "README.md").write_text(card, encoding="utf-8")
+            (partial / CARD).write_text(whole.card or model_card(whole), encoding="utf-8")
             _move_into_place(partial, folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -70,10 +68,7 @@ def save_pruned(
 
 
 def load_pruned(
-    path: str | os.PathLike[str],
-    *,
-    device: str | None = None,
-    dtype: "str | torch.dtype | None" = None,
+    path: str | os.PathLike[str], *, device: str | None = None, dtype: str | torch.dtype | None = None
 ) -> Pruned:
     """Load a pruned model: every weight must be there, in the shape the manifest says.
 
@@ -89,37 +84,32 @@ def load_pruned(
     Raises
     ------
     FileFormatError
-        If the folder is no pruned model, is damaged, or was written by a newer headscape.
+        If the folder is not a pruned model, is damaged, or was written by a newer headscape.
 
     Notes
     -----
     No code from the folder is run: the model's class comes from transformers.
     """
-    require_models_extra()
-    from headscape.models.fewer_heads import load_with_fewer_heads
-    from headscape.models.loading import moved, torch_dtype
-    from headscape.models.local_weights import quiet_loading
-
     folder = Path(path)
     if not (folder / "config.json").is_file():
-        raise FileFormatError(f"{folder} is no pruned model: it is no folder with a config.json.")
-    with quiet_loading():
+        raise FileFormatError(f"{folder} is not a pruned model: it is not a folder with a config.json.")
+    with quiet_transformers():
         model = load_with_fewer_heads(folder, dtype="auto" if dtype is None else torch_dtype(dtype))
     manifest = manifest_of(model)
     assert manifest is not None  # load_with_fewer_heads raises otherwise
     return Pruned(moved(model, device), manifest)
 
 
-def _model_and_manifest(pruned: Any) -> tuple[Any, Manifest]:
+def _as_pruned(pruned: Any) -> Pruned:
     if isinstance(pruned, Pruned):
-        return pruned.model, pruned.manifest
+        return pruned
     manifest = manifest_of(pruned) if hasattr(pruned, "config") else None
     if manifest is None:
         raise InputError(
             f"save_pruned takes what hs.prune returned, or its model, but got a {type(pruned).__name__} that was not "
             "pruned. Save other models with save_pretrained."
         )
-    return pruned, manifest
+    return Pruned(pruned, manifest)
 
 
 def require_free(folder: Path) -> None:
@@ -132,8 +122,6 @@ def require_free(folder: Path) -> None:
 
 
 def _holds_pruned_model(folder: Path) -> bool:
-    from headscape.models.fewer_heads import KEY
-
     try:
         return KEY in json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

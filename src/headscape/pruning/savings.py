@@ -7,14 +7,13 @@ where H d is the width of a layer's heads and L the number of keys a query sees 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-if TYPE_CHECKING:
-    import torch
-
-    from headscape.models.attention_modules import AttentionSite
+from headscape.models.anatomy import AttentionModule
+from headscape.models.projection import is_linear
 
 LENGTH = 256
+_COSTS = ("parameters", "flops_per_token", "cache_bytes_per_token")
 
 
 @dataclass(frozen=True)
@@ -72,35 +71,24 @@ class Savings:
     @classmethod
     def between(cls, before: Cost, after: Cost) -> Self:
         """Return the savings from one cost to another."""
-        return cls(
-            Change(before.parameters, after.parameters),
-            Change(before.flops_per_token, after.flops_per_token),
-            Change(before.cache_bytes_per_token, after.cache_bytes_per_token),
-        )
+        changes: Any = {name: Change(getattr(before, name), getattr(after, name)) for name in _COSTS}
+        return cls(**changes)
 
     @property
     def before(self) -> Cost:
         """What the original model costs."""
-        return Cost(self.parameters.before, self.flops_per_token.before, self.cache_bytes_per_token.before)
+        return Cost(*(getattr(self, name).before for name in _COSTS))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as JSON can hold them: [before, after] each."""
-        names = ("parameters", "flops_per_token", "cache_bytes_per_token")
-        changes: dict[str, Change] = {name: getattr(self, name) for name in names}
-        return {
-            **{name: [change.before, change.after] for name, change in changes.items()},
-            "length": self.length,
-        }
+        changes: dict[str, Change] = {name: getattr(self, name) for name in _COSTS}
+        return {name: [c.before, c.after] for name, c in changes.items()} | {"length": self.length}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_dict` wrote."""
-        return cls(
-            Change(*map(int, values["parameters"])),
-            Change(*map(int, values["flops_per_token"])),
-            Change(*map(int, values["cache_bytes_per_token"])),
-            int(values["length"]),
-        )
+        changes: Any = {name: Change(*map(int, values[name])) for name in _COSTS}
+        return cls(**changes, length=int(values["length"]))
 
     def __str__(self) -> str:
         lines = [
@@ -112,30 +100,24 @@ class Savings:
         return "\n".join(lines)
 
 
-def cost(model: "torch.nn.Module", sites: "Sequence[AttentionSite]", length: int = LENGTH) -> Cost:
+def cost(modules: Sequence[AttentionModule], length: int = LENGTH) -> Cost:
     """Return what a model costs, counted from its weights' shapes.
 
     Parameters
     ----------
-    model
-        A model of a family that can be pruned.
-    sites
+    modules
         Its self-attention.
     length
         Keys that a query sees.
     """
-    import torch
-
-    from headscape.models.adapters.slicing import head_dim
-
-    linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear) or type(m).__name__ == "Conv1D"]
-    flops = sum(2 * module.get_parameter("weight").numel() for module in linear)
+    model = modules[0].model
+    flops = sum(2 * part.get_parameter("weight").numel() for part in model.modules() if is_linear(part))
     cached = 0
-    for site in sites:
-        d = head_dim(model, site.module, site.n_heads)
-        flops += 4 * site.n_heads * d * length
-        if getattr(model.get_submodule(site.module), "is_causal", False):
-            cached += 2 * site.n_kv_heads * d
+    for module in modules:
+        d = module.output.head_dim
+        flops += 4 * module.n_heads * d * length
+        if getattr(module.module, "is_causal", False):
+            cached += 2 * module.n_kv_heads * d
     itemsize = next(model.parameters()).element_size()
     return Cost(sum(weight.numel() for weight in model.parameters()), flops, cached * itemsize)
 

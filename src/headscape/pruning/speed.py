@@ -6,13 +6,17 @@ The two models take turns within each repeat, so that a machine that grows busy 
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
-from headscape.models import require_models_extra
+from headscape.models.forward_pass import arguments_for, evaluating
+from headscape.models.lazy_torch import torch
+from headscape.models.random_inputs import probe_windows
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,11 @@ class Speed:
     new_tokens: int
     threads: int
 
+    def summary(self) -> dict[str, list[float]]:
+        """Return how many times faster, with the range, as JSON can hold it."""
+        timings = {"prefill": self.prefill, "decoding": self.decoding}
+        return {what: [t.ratio, *t.range] for what, t in timings.items() if t is not None}
+
     def __str__(self) -> str:
         what = "one image" if self.length is None else f"{self.length} tokens"
         lines = [f"forward pass over {what}: {self.prefill}"]
@@ -104,27 +113,22 @@ def measured_speed(
     repeats
         How often; one more round of each warms up and is not counted.
     progress
-        Called with every repeat.
+        Progress callback.
     """
-    require_models_extra()
-    import torch
-
-    from headscape.models.forward_pass import arguments_for, evaluating
-    from headscape.models.random_inputs import probe_windows
-
     for name, value in (("length", length), ("new_tokens", new_tokens), ("repeats", repeats)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, but is {value}.")
     most = _longest(before, new_tokens)
     [window] = probe_windows(before, length=length if most is None else min(length, most), windows=1)
     inputs = arguments_for(before, window)
-    rounds: list[tuple[tuple[float, float], ...]] = []
+    rounds = []
     with evaluating(before), evaluating(after), torch.no_grad():
         for repeat in range(repeats + 1):
             progress("timing", repeat, repeats + 1)
-            rounds.append(tuple(_timed(model, inputs, new_tokens) for model in (before, after)))
+            rounds.append([_timed(model, inputs, new_tokens) for model in (before, after)])
     progress("timing", repeats + 1, repeats + 1)
-    prefill, decoding = (_timing(rounds[1:], part) for part in (0, 1))
+    seconds = np.array(rounds[1:])  # (repeat, model, part)
+    prefill, decoding = (Timing(*map(tuple, seconds[:, :, part].T.tolist())) for part in (0, 1))
     n = int(inputs["input_ids"].shape[1]) if "input_ids" in inputs else None
     return Speed(prefill, decoding if _decodes(before) else None, n, new_tokens, torch.get_num_threads())
 
@@ -148,8 +152,6 @@ def _timed(model: Any, inputs: dict[str, Any], new_tokens: int) -> tuple[float, 
 
 
 def _seconds(model: Any, work: Callable[[], object]) -> float:
-    import torch
-
     on_gpu = next(model.parameters()).is_cuda
     if on_gpu:
         torch.cuda.synchronize()
@@ -158,11 +160,6 @@ def _seconds(model: Any, work: Callable[[], object]) -> float:
     if on_gpu:
         torch.cuda.synchronize()
     return time.perf_counter() - start
-
-
-def _timing(rounds: Sequence[tuple[tuple[float, float], ...]], part: int) -> Timing:
-    old, new = (tuple(both[model][part] for both in rounds) for model in (0, 1))
-    return Timing(old, new)
 
 
 def _decodes(model: Any) -> bool:

@@ -4,23 +4,31 @@ Heads are chosen so that they can be cut out: where query heads share keys, whol
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscape.ablation.rankings import Method, check_method, method_name
+from headscape.ablation.calibration_split import split_windows
+from headscape.ablation.curves import json_ready
+from headscape.ablation.greedy import Prices, ScorePrices, greedy_removal, removable_units
+from headscape.ablation.head_evaluator import HeadEvaluator
+from headscape.ablation.objective import Loss
+from headscape.ablation.rankings import Method, check_method, method_name, ranking_of
+from headscape.ablation.repair import Repair
+from headscape.ablation.repair import repair as fitted
+from headscape.ablation.scores.reconstruction import reconstruction_prices
 from headscape.analysis.intervals import Interval, bootstrap
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
-from headscape.models import require_models_extra
-
-if TYPE_CHECKING:
-    from headscape.ablation.head_evaluator import HeadEvaluator
-    from headscape.ablation.objective import Loss
-    from headscape.ablation.repair import Repair
-    from headscape.pruning.pruned import Pruned
+from headscape.models.loading import Model, as_model
+from headscape.notices import Notice
+from headscape.pruning.model_card import model_card
+from headscape.pruning.plan import listed
+from headscape.pruning.pruned import Pruned
+from headscape.pruning.removal import prune, require_removable
+from headscape.pruning.speed import measured_speed
 
 FloatArray64 = NDArray[np.float64]
 RANDOM_DRAWS = 5
@@ -33,7 +41,7 @@ class PruningTrial:
     Parameters
     ----------
     model
-        The intact model.
+        The intact model, with its tokenizer.
     heads
         The (layer, head) pairs that would go, the first choice first.
     method
@@ -57,7 +65,7 @@ class PruningTrial:
         Heads that were asked for but stay, because they share keys with heads that stay.
     """
 
-    model: Any
+    model: Model
     heads: tuple[tuple[int, int], ...]
     method: str
     n_heads: int
@@ -66,14 +74,14 @@ class PruningTrial:
     repaired: FloatArray64 | None
     random: FloatArray64
     loss: str
-    repair: "Repair | None"
+    repair: Repair | None
     windows: tuple[int, int]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
     kept_back: tuple[tuple[int, int], ...] = ()
 
     @property
     def increases(self) -> dict[str, Interval]:
-        """By how much the loss rises, with intervals paired over windows: as chosen, repaired, and at random."""
+        """By how much the loss increases, with intervals paired over windows: as chosen, repaired, and at random."""
         found = {"without repair": bootstrap(self.gated - self.intact)}
         if self.repaired is not None:
             found["with repair"] = bootstrap(self.repaired - self.intact)
@@ -90,7 +98,7 @@ class PruningTrial:
         if self.repaired is None:
             return False
         harm = bootstrap(self.repaired - self.gated)
-        return not (harm.low > 0 or (len(self.gated) == 1 and harm.estimate > 0))
+        return not (harm.low > 0 if harm.has_bounds else harm.estimate > 0)
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -100,44 +108,55 @@ class PruningTrial:
         base = float(self.intact.mean())
         sentences = [
             f"Without {len(self.heads)} of {self.n_heads} heads ({len(self.heads) / self.n_heads:.0%}, chosen by "
-            f"{self.method}) the loss of {base:.3g} ({self.loss}) rises by {cost} {name}, on {self.windows[1]} windows "
-            "held out."
+            f"{self.method}) the loss of {base:.3g} ({self.loss}) increases by {cost} {name}, on {self.windows[1]} "
+            "held-out windows."
         ]
         if self.repaired is not None:
             saved = bootstrap(self.gated - self.repaired)
-            words = "lowers the rise" if saved.low > 0 else "does not reliably lower the rise"
-            sentence = f"Repair {words}, by {saved}."
+            words = "lowers" if saved.low > 0 else "does not reliably lower"
+            sentence = f"Repair {words} the loss increase, by {saved}."
             if not self.repair_helps:
                 harm = bootstrap(self.repaired - self.gated)
                 sentence = f"Repair makes it worse, by {harm}, and is left out: calibrate on more windows."
             sentences.append(sentence)
         if len(self.random):
             random = self.increases["random heads, without repair"]
-            better = (
-                "less"
-                if cost.estimate < random.low
-                else "more"
-                if cost.estimate > random.high
-                else "not clearly less"
-            )
+            better = "more" if cost.estimate > random.high else "not clearly less"
+            better = "less" if cost.estimate < random.low else better
             sentences.append(
                 f"As many heads drawn at random cost {random.estimate:.3g} ({random.low:.3g} to {random.high:.3g} in "
                 f"{len(self.random)} draws): the choice costs {better}."
             )
         return tuple(sentences)
 
-    def prune(self) -> "Pruned":
-        """Cut the heads out of a copy of the model, with the re-fitted projections if they help."""
-        from headscape.pruning.removal import prune
+    def prune(self, timing: bool = True, progress: Progress = no_progress) -> Pruned:
+        """Cut the heads out of a copy of the model, with the re-fitted projections if they help.
 
+        Parameters
+        ----------
+        timing
+            Time both models in turns (``.speed``).
+        progress
+            Progress callback.
+
+        Returns
+        -------
+        Pruned
+            With a model card (``.card``) that :func:`headscape.save_pruned` writes.
+        """
+        progress("cutting heads out", 0, 1)
         repair = self.repair if self.repair_helps else None
         calibrating, evaluating = self.windows
         costs = "; ".join(f"{name}: {interval}" for name, interval in self.increases.items())
-        return prune(self.model, (*self.heads, *self.kept_back), repair=repair).described(
+        pruned = prune(self.model, (*self.heads, *self.kept_back), repair=repair).described(
             method=self.method,
             calibration=f"{calibrating} windows",
-            evaluation=f"{evaluating} windows held out; loss {self.intact.mean():.4g} ({self.loss}), rise {costs}",
+            evaluation=f"{evaluating} held-out windows; loss {self.intact.mean():.4g} ({self.loss}), loss increase "
+            f"{costs}",
         )
+        speed = measured_speed(self.model.model, pruned.model, progress=progress) if timing else None
+        timed = replace(pruned, speed=speed)
+        return replace(timed, card=model_card(timed, self))
 
     def __repr__(self) -> str:
         return f"PruningTrial({' '.join(self.findings)})"
@@ -151,13 +170,10 @@ class PruningTrial:
             "of": self.n_heads,
             "loss": self.loss,
             "intact_loss": float(self.intact.mean()),
-            "increase": {
-                name: [_number(i.estimate), _number(i.low), _number(i.high)]
-                for name, i in self.increases.items()
-            },
+            "increase": {name: json_ready([i.estimate, i.low, i.high]) for name, i in self.increases.items()},
             "windows": {"calibration": self.windows[0], "evaluation": self.windows[1]},
             "findings": list(self.findings),
-            "warnings": list(self.warnings),
+            "warnings": [notice.message for notice in self.warnings],
         }
 
 
@@ -173,20 +189,17 @@ def pruning_trial(
     windows: int | None = None,
     calibration_windows: int | None = None,
     length: int | None = 256,
+    sample: str = "spread",
     tokenizer: Any = None,
-    loss: "Loss | None" = None,
+    loss: Loss | None = None,
     seed: int = 0,
-    device: str | None = None,
-    dtype: Any = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
     progress: Progress = no_progress,
 ) -> PruningTrial:
     """Choose heads that can be cut out, and measure what that costs, without cutting anything yet.
 
     Parameters
     ----------
-    model, inputs, calibration, windows, calibration_windows, length, tokenizer, loss, seed
+    model, inputs, calibration, windows, calibration_windows, length, sample, tokenizer, loss, seed, progress
         As for :func:`headscape.ablation_study`.
     method
         As for :func:`headscape.rank_heads`. Its scores add up over the heads that have to go together;
@@ -197,42 +210,42 @@ def pruning_trial(
         These heads, in place of ``fraction`` and ``method``.
     repair
         Re-fit the output projections on the calibration windows.
-    device, dtype, revision, trust_remote_code
-        As for :func:`headscape.capture`.
 
     Returns
     -------
     PruningTrial
         ``.prune()`` makes the smaller model.
     """
-    require_models_extra()
-    from headscape.ablation.calibration_split import split_windows
-    from headscape.ablation.head_evaluator import HeadEvaluator
-    from headscape.ablation.repair import repair as fitted
-    from headscape.pruning.pruned import listed
-    from headscape.pruning.removal import require_removable
-    from headscape.recorder.capturing import as_loaded
-
     check_method(method)
     if (fraction is None) == (heads is None):
         raise InputError("give either fraction=..., the share of the heads that may go, or heads=[...].")
     if fraction is not None and not 0 < fraction < 1:
         raise InputError(f"fraction must be more than 0 and less than 1, but is {fraction}.")
-    loaded = as_loaded(model, tokenizer, device, dtype, revision, trust_remote_code)
+    loaded = as_model(model, tokenizer)
     split = split_windows(
-        loaded, inputs, calibration, windows=windows, calibration_count=calibration_windows, length=length
+        loaded,
+        inputs,
+        calibration,
+        windows=windows,
+        calibration_count=calibration_windows,
+        length=length,
+        sample=sample,
+        seed=seed,
     )
     calibrated = HeadEvaluator(loaded, split.calibration, loss=loss, seed=seed, progress=progress)
     judge = HeadEvaluator(loaded, split.evaluation, loss=loss, seed=seed)
-    held = require_removable(loaded.model, heads)
+    held = require_removable(judge.modules, heads)
     # What stays in the smaller model must not be switched off in the trial of it.
     given = tuple((int(layer), int(head)) for layer, head in heads or ())
     wanted = tuple(pair for pair in given if pair not in held) or _chosen(
         calibrated, method, float(fraction or 0)
     )
-    told = (
-        f"{len(held)} of the heads asked for stay ({listed(held)}), because they share keys with heads that stay.",
-    )
+    warnings = [Notice("calibration-split", text) for text in split.warnings]
+    if held:
+        message = (
+            f"{len(held)} of the heads asked for stay ({listed(held)}): they share keys with heads that stay."
+        )
+        warnings.append(Notice("heads-kept-back", message))
     progress("evaluating", 0, 1)
     intact, gated = judge.losses(), judge.losses(wanted)
     found = fitted(calibrated, wanted) if repair else None
@@ -241,7 +254,7 @@ def pruning_trial(
         with found.applied(judge.projections):
             repaired = judge.losses(wanted)
     return PruningTrial(
-        model=loaded.model,
+        model=loaded,
         heads=wanted,
         method="given heads" if heads is not None else method_name(method),
         n_heads=len(judge.heads),
@@ -252,26 +265,22 @@ def pruning_trial(
         loss=judge.objective.name,
         repair=found,
         windows=(len(split.calibration), len(split.evaluation)),
-        warnings=(*split.warnings, *(told if held else ())),
+        warnings=tuple(warnings),
         kept_back=held,
     )
 
 
-def _chosen(evaluator: "HeadEvaluator", method: Method, fraction: float) -> tuple[tuple[int, int], ...]:
-    from headscape.ablation.greedy import Prices, ScorePrices, greedy_removal, removable_units
-    from headscape.ablation.rankings import ranking_of
-    from headscape.ablation.scores.reconstruction import reconstruction_prices
-
+def _chosen(evaluator: HeadEvaluator, method: Method, fraction: float) -> tuple[tuple[int, int], ...]:
     count = int(fraction * len(evaluator.heads) + 1e-9)
     prices: dict[int, Prices]
     if isinstance(method, str) and method == "reconstruction":
         prices = dict(reconstruction_prices(evaluator))
     else:
         frame = ranking_of(evaluator, method).to_frame()["score"]
-        prices = {site.layer: ScorePrices(frame.loc[site.layer].to_numpy()) for site in evaluator.sites}
-    steps = greedy_removal(evaluator.sites, prices, removable_units, count, evaluator.progress)
+        prices = {m.layer: ScorePrices(frame.loc[m.layer].to_numpy()) for m in evaluator.modules}
+    steps = greedy_removal(evaluator.modules, prices, removable_units, count, evaluator.progress)
     if not steps:
-        first = evaluator.sites[0]
+        first = evaluator.modules[0]
         least = min(first.n_kv_heads, first.n_heads // first.n_kv_heads)
         raise InputError(
             f"fraction must leave room for what can be cut out at once, but {fraction:g} of {len(evaluator.heads)} "
@@ -281,7 +290,7 @@ def _chosen(evaluator: "HeadEvaluator", method: Method, fraction: float) -> tupl
     return tuple((step.layer, head) for step in steps for head in step.heads)
 
 
-def _random_losses(judge: "HeadEvaluator", count: int, seed: int, progress: Progress) -> FloatArray64:
+def _random_losses(judge: HeadEvaluator, count: int, seed: int, progress: Progress) -> FloatArray64:
     rng = np.random.default_rng(seed)
     rows = []
     for draw in range(RANDOM_DRAWS):
@@ -289,7 +298,3 @@ def _random_losses(judge: "HeadEvaluator", count: int, seed: int, progress: Prog
         chosen = rng.permutation(len(judge.heads))[:count]
         rows.append(judge.losses([judge.heads[i] for i in chosen]))
     return np.stack(rows)
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -2,23 +2,20 @@
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
-from headscape.models import require_models_extra
-from headscape.models.loading import Model, load_model
+from headscape.models.forward_pass import arguments_for, without_extras
+from headscape.models.loading import Model, as_model
+from headscape.recorder.inputs import InputReader, WindowInput
+from headscape.recorder.recording import record_batch
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.capture import KIND, Capture, window_name
 from headscape.tensor.capture_window import Labels, write_window
 from headscape.tensor.store import Store, content_hash, software_versions
-
-if TYPE_CHECKING:
-    import torch
-
-    from headscape.recorder.inputs import WindowInput
 
 
 def capture(
@@ -30,12 +27,10 @@ def capture(
     heads: Iterable[tuple[int, int]] | None = None,
     windows: int | None = None,
     length: int | None = 256,
+    sample: str = "spread",
+    seed: int = 0,
     join: bool = False,
     exact: bool = False,
-    device: str | None = None,
-    dtype: "str | torch.dtype | None" = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
     path: str | os.PathLike[str] | None = None,
     progress: Progress = no_progress,
 ) -> Capture:
@@ -44,53 +39,61 @@ def capture(
     Parameters
     ----------
     model
-        A loaded transformers model, which is left exactly as it was, or a name: a folder, a .gguf file,
-        "default" (SmolLM2-135M), "minilm", or a Hugging Face name (the only one that uses the network).
+        A transformers model (left unchanged), a :func:`headscape.load_model` result, or a name as
+        :func:`headscape.load_model` takes it: a folder, a .gguf file, "default", "minilm" or a Hugging Face name.
     inputs
-        A text or the path of a text file (cut into windows), a list of texts or dataset rows (a window each),
-        token ids (one run is cut, a batch is taken row by row), a batch of forward arguments with its padding,
-        or images (files, arrays, PIL).
+        A text, a text file or a list of text files (sampled, see ``sample``); a list of strings or dataset rows
+        (one window each); token ids (one run is sampled, a batch is taken row by row); a batch of forward
+        arguments; or images: files, a folder, arrays, PIL images.
     tokenizer
-        For text and labels; models loaded by name bring theirs. For images, an image processor.
+        Tokenizer for text and labels, or image processor; models loaded by name bring theirs.
     layers
-        Only these layers.
+        Capture only these layers.
     heads
-        Only these (layer, head) pairs of the first stack; their layers are stored whole.
+        Keep only these (layer, head) pairs of the first stack; their layers are stored whole.
     windows
-        How many windows; by default all of a list or batch, and up to 6 of one text.
+        Number of windows; by default all of a list or batch, and up to 6 of a text. Several text files share
+        them evenly.
     length
-        Tokens per window, special ones included. None takes every text whole.
+        Tokens per window, special tokens included. None takes every text whole.
+    sample
+        Which windows of a text: "spread" evenly over it, the "first" ones, or "random" ones; never overlapping,
+        always in the order of the text.
+    seed
+        Seed of ``sample="random"``.
     join
-        Run the texts of a list together before cutting.
+        Join the texts of a list into one before sampling.
     exact
-        Also keep the probabilities that the model's own code computes, for comparison: O(L^2) a head.
-    device, dtype, revision, trust_remote_code
-        For models loaded by name: where and in which precision ("float32"), which version, and whether code
-        that comes with the model may run.
+        Also keep the probabilities that the model's own code computes, for comparison: O(L^2) per head.
     path
-        Folder to write to, window by window. A capture that was stopped goes on at the next window when it is
-        called again in the same way. Without a path the capture is kept in memory.
+        Folder to write to, window by window; resumes if interrupted. Without a path the capture stays in memory.
+    progress
+        Progress callback.
 
     Returns
     -------
     Capture
+        ``capture.provenance`` records model, input hash, length, sample, seed, versions, and in ``"sources"`` the
+        name of each window's text (None for text without a name).
 
     Notes
     -----
     One forward pass per window. Padding is cut out. An encoder-decoder model without ``decoder_input_ids``
-    repeats its input. Memory beyond the forward pass: 4 L d (heads + kv_heads) bytes a layer.
+    repeats its input. Memory beyond the forward pass: 4 L d (heads + kv_heads) bytes per layer. Of a large text
+    file only the regions of its windows are read.
     """
-    require_models_extra()
-    from headscape.recorder.inputs import InputReader
-
-    loaded = as_loaded(model, tokenizer, device, dtype, revision, trust_remote_code)
-    prepared = InputReader(loaded.model, loaded.tokenizer, length, windows, join).read(inputs)
+    loaded = as_model(model, tokenizer)
+    reader = InputReader(
+        loaded.model, loaded.tokenizer, length, windows, join, sample=sample, seed=seed, labels=False
+    )
     return capture_windows(
         loaded,
-        prepared,
+        reader.read(inputs),
         layers=layers,
         heads=heads,
         length=length,
+        sample=sample,
+        seed=seed,
         exact=exact,
         path=path,
         progress=progress,
@@ -99,22 +102,28 @@ def capture(
 
 def capture_windows(
     loaded: Model,
-    windows: "Sequence[WindowInput]",
+    windows: Sequence[WindowInput],
     *,
     layers: Collection[int] | None = None,
     heads: Iterable[tuple[int, int]] | None = None,
     length: int | None = None,
+    sample: str | None = None,
+    seed: int | None = None,
     exact: bool = False,
     path: str | os.PathLike[str] | None = None,
     progress: Progress = no_progress,
 ) -> Capture:
-    """Capture windows that are read already; the parameters are those of :func:`capture`."""
+    """Capture windows that are read already; parameters as for :func:`capture`, those of reading are recorded."""
     pairs = None if heads is None else sorted({(int(layer), int(head)) for layer, head in heads})
     chosen = _chosen_layers(layers, pairs)
+    sources = [window.source for window in windows]
     parameters = {
         "model": loaded.provenance(),
         "n_windows": len(windows),
         "length": length,
+        "sample": sample,
+        "seed": seed,
+        "sources": sources if any(sources) else None,
         "layers": None if chosen is None else sorted(chosen),
         "heads": None if pairs is None else [list(pair) for pair in pairs],
         "exact": exact,
@@ -144,13 +153,10 @@ class _Run:
     ) -> None:
         self.model, self.layers, self.heads, self.exact = loaded.model, layers, heads, exact
 
-    def records(self, window: "WindowInput", number: int) -> list[AttentionRecord]:
+    def records(self, window: WindowInput, number: int) -> list[AttentionRecord]:
         """Return the records of one window, or raise if the model cannot take it."""
-        from headscape.models.forward_pass import arguments_for, without_extras
-        from headscape.recorder.recording import record_batch
-
         arguments = arguments_for(self.model, window.arguments)
-        # Neither a cache of keys nor logits of all tokens is wanted; they would take most of the memory.
+        # A cache of keys and the logits of all tokens would take most of the memory, and nothing reads them.
         extra = without_extras(self.model)
         rows = record_batch(
             self.model,
@@ -168,7 +174,7 @@ class _Run:
 
 def _to_store(
     run: _Run,
-    windows: "Sequence[WindowInput]",
+    windows: Sequence[WindowInput],
     parameters: Mapping[str, Any],
     path: str | os.PathLike[str],
     progress: Progress,
@@ -188,7 +194,7 @@ def _to_store(
 
 
 def stack_labels(records: Sequence[AttentionRecord], sides: Mapping[str, tuple[str, ...]]) -> Labels:
-    """Give the queries and keys of every stack the labels of the input, the decoder or the patches."""
+    """Return the labels of the queries and keys of every stack: those of the input, the decoder or the patches."""
     labels: dict[str, dict[str, tuple[str, ...]]] = {}
     for record in records:
         in_decoder = record.kind == "cross" or "decoder" in record.module
@@ -211,39 +217,6 @@ def _fitting(sides: Mapping[str, tuple[str, ...]], side: str, n: int) -> tuple[s
     return ()
 
 
-def as_loaded(
-    model: Any,
-    tokenizer: Any = None,
-    device: str | None = None,
-    dtype: "str | torch.dtype | None" = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
-) -> Model:
-    """Return a model with its tokenizer, loading it if a name is given: see :func:`capture`."""
-    import torch
-
-    if isinstance(model, (str, os.PathLike)):
-        loaded = load_model(
-            model,
-            device=device,
-            dtype=dtype or "float32",
-            revision=revision,
-            trust_remote_code=trust_remote_code,
-        )
-        return Model(loaded.model, tokenizer or loaded.tokenizer, loaded.name, loaded.revision)
-    if isinstance(model, Model):
-        return Model(model.model, tokenizer or model.tokenizer, model.name, model.revision)
-    if not isinstance(model, torch.nn.Module):
-        raise InputError(f"model must be a transformers model or a name, but is {type(model).__name__}.")
-    if device is not None or dtype is not None:
-        raise InputError(
-            "device and dtype are for models loaded by name, and a loaded model is left as it is: move it with "
-            "model.to(...) first."
-        )
-    name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
-    return Model(model, tokenizer, str(name), revision)
-
-
 def _chosen_layers(
     layers: Collection[int] | None, heads: Sequence[tuple[int, int]] | None
 ) -> frozenset[int] | None:
@@ -252,12 +225,12 @@ def _chosen_layers(
     of_heads = {layer for layer, _ in heads or ()}
     chosen = frozenset(int(layer) for layer in layers) if layers is not None else frozenset(of_heads)
     if not chosen or (heads is not None and not of_heads <= chosen):
-        raise InputError("layers and heads must name at least one layer, and heads only layers among layers.")
+        raise InputError("layers must name at least one layer, and heads must lie in those layers.")
     return chosen
 
 
-def input_hash(windows: "Sequence[WindowInput]") -> str:
-    """Return a hash of everything that a model is given in some windows."""
+def input_hash(windows: Sequence[WindowInput]) -> str:
+    """Return a hash of the arguments of all windows."""
     return content_hash(*(np.frombuffer(window.hash().encode(), dtype=np.uint8) for window in windows))
 
 

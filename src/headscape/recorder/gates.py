@@ -6,53 +6,45 @@ before the output projection, inside the attention function that the recorder re
 through the gates (Michel et al. 2019, equation 2), and a gate of 0 equals zeroed columns of the projection.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import torch
-
-from headscape.models.adapters.attention_interface import AttentionCall, observed
-from headscape.models.attention_modules import AttentionSite, Heads, SiteNumbers, require_known_heads
+from headscape.models.adapters.protocol import AttentionCall
+from headscape.models.anatomy import AttentionModule, Heads, observed, require_known_heads
 from headscape.models.forward_pass import evaluating
+from headscape.models.lazy_torch import torch
 
 
 @contextmanager
-def gated(
-    model: torch.nn.Module, sites: Sequence[AttentionSite], gates: Mapping[int, torch.Tensor]
-) -> Iterator[None]:
+def gated(modules: Sequence[AttentionModule], gates: Mapping[int, torch.Tensor]) -> Iterator[None]:
     """Multiply the heads of a model by gates for the length of a block.
 
     Parameters
     ----------
-    model
-        A transformers model; it is in evaluation mode inside the block and left as it was afterwards.
-    sites
-        Of the stack that the layers belong to.
+    modules
+        Of one stack; their model is in evaluation mode inside the block and left as it was afterwards.
     gates
         By layer, a tensor (head,) or (batch, head); layers that are left out stay as they are.
     """
-    by_site = {(site.group, site.layer): gates[site.layer] for site in sites if site.layer in gates}
-    observer = _Gates(by_site)
-    with observer.numbers.following(model), observed(model, observer), evaluating(model):
+    model = modules[0].model
+    by_call = {
+        (module.group, module.layer): gates[module.layer] for module in modules if module.layer in gates
+    }
+    with observed(model, _Gates(by_call)), evaluating(model):
         yield
 
 
 @contextmanager
-def switched_off(model: torch.nn.Module, sites: Sequence[AttentionSite], heads: Heads) -> Iterator[None]:
-    """Switch heads off for the length of a block.
-
-    Parameters
-    ----------
-    model, sites
-        As in :func:`gated`.
-    heads
-        The (layer, head) pairs.
-    """
-    gates = {site.layer: torch.ones(site.n_heads) for site in sites}
-    off = require_known_heads(heads, sites)
+def switched_off(modules: Sequence[AttentionModule], heads: Heads) -> Iterator[None]:
+    """Switch heads, (layer, head) pairs of a stack, off for the length of a block."""
+    off = require_known_heads(heads, modules)
+    touched = {layer for layer, _ in off}
+    gates = {module.layer: torch.ones(module.n_heads) for module in modules if module.layer in touched}
     for layer, head in off:
         gates[layer][head] = 0.0
-    with gated(model, sites, {layer: gates[layer] for layer in {layer for layer, _ in off}}):
+    with gated(modules, gates):
         yield
 
 
@@ -80,14 +72,10 @@ def frozen(model: torch.nn.Module) -> Iterator[None]:
 
 
 class _Gates:
-    """Gives every site of a pass its gates."""
+    """Gives every call of a pass its gates."""
 
     def __init__(self, gates: Mapping[tuple[tuple[str, str], int], torch.Tensor]) -> None:
         self.gates = gates
-        self.numbers = SiteNumbers()
 
-    def see(self, call: AttentionCall) -> None:
-        """Look at nothing: only the output matters."""
-
-    def gate(self, call: AttentionCall) -> torch.Tensor | None:
-        return self.gates.get(self.numbers.of(call))
+    def see(self, call: AttentionCall) -> torch.Tensor | None:
+        return self.gates.get((call.group, call.layer))

@@ -1,17 +1,19 @@
 """Images as pixel values: files, PIL images and arrays, resized and normalized for a model."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
 
 from headscape.errors import InputError
+from headscape.models.lazy_torch import torch
 
-IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _MODES = {1: "L", 3: "RGB"}
 
 
@@ -47,12 +49,10 @@ def image_windows(images: Sequence[Any], model: Any, processor: Any = None) -> I
 
 
 def _pixels(picture: Any, size: tuple[int, int], processor: Any) -> torch.Tensor:
-    # A tokenizer is callable too, and comes with models that look at images and read.
+    # A tokenizer is callable too, and comes with models of images and text.
     if callable(processor) and not hasattr(processor, "convert_ids_to_tokens"):
         values = processor(images=picture, return_tensors="pt")["pixel_values"]
         return torch.as_tensor(values, dtype=torch.float32)
-    from PIL import Image
-
     resized = np.asarray(picture.resize(size, Image.Resampling.BILINEAR), dtype=np.float32)
     planes = resized[None] if resized.ndim == 2 else np.moveaxis(resized, 2, 0)
     return torch.from_numpy(planes / np.float32(127.5) - np.float32(1.0))[None]
@@ -65,28 +65,26 @@ def _picture(item: Any) -> Any:
 
 
 def _from_file(path: str | os.PathLike[str], channels: int) -> Any:
-    from PIL import Image, UnidentifiedImageError
-
     try:
         with Image.open(Path(path)) as picture:
             return picture.convert(_MODES[channels])
     except FileNotFoundError:
         raise InputError(f"the image {path} does not exist.") from None
     except (UnidentifiedImageError, OSError, SyntaxError) as error:
-        raise InputError(f"{path} is no image that can be read ({error}).") from error
+        raise InputError(f"{path} is not a readable image ({error}).") from error
 
 
 def _from_array(array: NDArray[Any], channels: int) -> Any:
-    from PIL import Image
-
     if array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:
         raise InputError(
-            "an image array must be (height, width, 3), or a batch of pixel values of the model's own size, but "
-            f"its shape is {array.shape} ({channels} channels wanted by the model)."
+            "an image array must be (height, width, 3), or a batch of pixel values of the model's own size "
+            f"({channels} channels), but its shape is {array.shape}."
         )
     if array.dtype.kind == "f":
         if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
-            raise InputError("an image array of floats must lie between 0 and 1; bytes are fine as they are.")
+            raise InputError(
+                "an image array of floats must lie between 0 and 1; bytes (uint8) are taken as they are."
+            )
         array = np.rint(array * 255)
     elif array.dtype != np.uint8:
         raise InputError(f"an image array must hold bytes (uint8) or floats, but its dtype is {array.dtype}.")
@@ -94,7 +92,7 @@ def _from_array(array: NDArray[Any], channels: int) -> Any:
 
 
 def vision_config(config: Any) -> Any:
-    """Return the part of a config that speaks of images."""
+    """Return the vision part of a config."""
     return getattr(config, "vision_config", config)
 
 
@@ -107,7 +105,7 @@ def pair(size: Any) -> tuple[int, int]:
 
 
 def image_labels(config: Any) -> tuple[str, ...]:
-    """Return a label per patch, "row,column"; what the model puts before them is labeled by the capture."""
+    """Return a label "row,column" per patch; the capture labels the special tokens before them."""
     vision = vision_config(config)
     patch = getattr(vision, "patch_size", None)
     if patch is None or not hasattr(vision, "image_size"):

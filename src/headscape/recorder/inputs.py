@@ -1,25 +1,23 @@
-"""Whatever a user has - text, files, rows, token ids, images - as windows: the arguments of forward passes."""
+"""Any input - text, files, rows, token ids, images - as windows: the arguments of forward passes."""
+
+from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from headscape.errors import InputError
-from headscape.recorder.images import IMAGE_ENDINGS, image_labels, image_windows
-from headscape.recorder.text import (
-    Tokens,
-    column_of,
-    read_text,
-    require_text,
-    special_tokens,
-    token_labels,
-)
+from headscape.errors import InputError, ModelError
+from headscape.models.adapters.families import task_of
+from headscape.models.lazy_torch import torch
+from headscape.recorder.image_files import images_in, is_folder, is_image_file
+from headscape.recorder.images import image_labels, image_windows
+from headscape.recorder.text import Text, column_of, is_file, texts_of, token_labels
+from headscape.recorder.window_sampling import WindowSampler
 from headscape.tensor.store import content_hash
 
 IMAGE_COLUMNS = ("image", "img")
@@ -30,10 +28,11 @@ DEFAULT_WINDOWS = 6
 
 @dataclass(frozen=True, eq=False)
 class WindowInput:
-    """One window: the arguments of its forward pass (batch of 1), and labels of the input and the decoder."""
+    """One window: the arguments of its forward pass (batch of 1), labels of the input and the decoder, its text."""
 
     arguments: Mapping[str, torch.Tensor]
     labels: Mapping[str, tuple[str, ...]]
+    source: str | None = None
 
     def hash(self) -> str:
         """Return a hash of everything the model is given."""
@@ -49,13 +48,18 @@ class InputReader:
     model, tokenizer
         The model, and its tokenizer (or, for images, its processor).
     length
-        Tokens per window, special ones included; None takes every text whole.
+        Tokens per window, special tokens included; None takes every text whole.
     windows
-        How many; None takes all of a list or batch, and up to 6 of one long text.
+        How many; by default all of a list or batch, and up to 6 of a text. Several texts share them evenly.
     join
-        Run the texts of a list together into one, in place of one window per text.
+        Join the texts of a list into one, instead of one window per text.
     at_most
-        Whether fewer windows than ``windows`` will do.
+        Accept fewer windows than ``windows``.
+    sample, seed
+        Which windows of a text or run of token ids: "spread" evenly over it, the "first" ones, or "random" ones
+        drawn with this seed.
+    labels
+        Whether the labels of dataset rows are passed to a classifier.
     """
 
     model: Any
@@ -64,32 +68,48 @@ class InputReader:
     windows: int | None = None
     join: bool = False
     at_most: bool = False
+    sample: str = "spread"
+    seed: int = 0
+    labels: bool = True
 
     def __post_init__(self) -> None:
         for name in ("length", "windows"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise InputError(f"{name} must be a whole number from 1 up, but is {value!r}.")
+                raise InputError(f"{name} must be a positive integer, but is {value!r}.")
+        WindowSampler(
+            self.length, self.sample, self.seed
+        )  # raises for an unknown sample, whatever the inputs
+        if not hasattr(self.model, "config"):
+            raise ModelError(
+                f"{type(self.model).__name__} cannot be captured: it is not a transformers model (it has no "
+                "config). Pass a transformers model, or its name or folder."
+            )
 
     def read(self, inputs: Any) -> list[WindowInput]:
         """Return the windows of any kind of input, or raise one clear error."""
         windows = list(islice(self._any(inputs), self.windows))
-        if self.windows is not None and len(windows) < self.windows and not self.at_most:
-            raise InputError(
-                f"{self.windows} windows were asked for, but the input has only {len(windows)}"
-                f"{'' if self.length is None else f' (of {self.length} tokens)'}. Give more, or ask for fewer."
-            )
+        self._require_enough(len(windows), self.windows, "the input")
         if not windows:
-            raise InputError("the input is empty: text, token ids or images are wanted.")
+            raise InputError("the input is empty: pass text, token ids or images.")
         return windows
 
+    def _require_enough(self, found: int, wanted: int | None, what: str) -> None:
+        if wanted is not None and found < wanted and not self.at_most:
+            raise InputError(
+                f"expected {wanted} windows{'' if self.length is None else f' of {self.length} tokens'}, but "
+                f"{what} has only {found}: pass more input or fewer windows."
+            )
+
     @property
-    def _for_images(self) -> bool:
-        return str(getattr(self.model, "main_input_name", "")) == "pixel_values"
+    def _sampler(self) -> WindowSampler:
+        return WindowSampler(self.length, self.sample, self.seed)
 
     def _any(self, inputs: Any) -> Iterator[WindowInput]:
         if isinstance(inputs, Mapping) or hasattr(inputs, "input_ids"):
             return self._rows(dict(inputs))
+        if isinstance(inputs, Text):
+            return self._sampled([inputs])
         if isinstance(inputs, (str, os.PathLike)):
             return self._text_or_file(inputs)
         if isinstance(inputs, (torch.Tensor, np.ndarray)):
@@ -99,19 +119,35 @@ class InputReader:
         if isinstance(inputs, Iterable):
             return self._collection(inputs)
         raise InputError(
-            "inputs must be text, a file, a list of texts, token ids or images, but is "
-            f"{type(inputs).__name__}."
+            f"inputs must be text, text files, dataset rows, token ids or images, but is {type(inputs).__name__}."
         )
 
+    def _text_or_file(self, inputs: str | os.PathLike[str]) -> Iterator[WindowInput]:
+        if looks_at_images(self.model):
+            if is_folder(inputs):
+                return self._collection(images_in(Path(inputs)))
+            if isinstance(inputs, str) and not is_file(inputs):
+                raise InputError(
+                    f"{type(self.model).__name__} reads images, but {inputs[:60]!r} is not an image file."
+                )
+            return self._images([inputs])
+        texts = texts_of(inputs)
+        if texts is not None:
+            return self._sampled(texts)
+        if is_folder(inputs):
+            raise InputError(f"expected a text file, but {inputs} is a folder.")
+        return self._images([inputs])
+
     def _collection(self, inputs: Iterable[Any]) -> Iterator[WindowInput]:
-        if is_run_of_ids(inputs):  # the number of windows is no number of tokens
+        if is_run_of_ids(inputs):  # the number of windows is not a number of tokens
             return self._array(np.asarray(inputs))
         sized = isinstance(inputs, Sequence) or hasattr(inputs, "__len__")
         limit = self.windows if self.windows is not None or sized else DEFAULT_WINDOWS
+        rest = iter(inputs)
         # Joined texts may be short, so that the number of windows says nothing about how many are needed.
-        items = list(inputs if self.join else islice(inputs, limit))
+        items = list(rest if self.join else islice(rest, limit))
         if not items:
-            raise InputError("the list of inputs is empty: give texts, token ids or images.")
+            raise InputError("the list of inputs is empty: pass texts, token ids or images.")
         first = items[0]
         if isinstance(first, (int, np.integer)):
             return self._array(np.asarray(items))
@@ -119,13 +155,47 @@ class InputReader:
             return (window for item in items for window in self._rows(_batched(item)))
         if isinstance(first, Mapping):
             return self._dataset_rows(items)
-        if isinstance(first, (str, os.PathLike)):
-            if self._for_images or all(_is_image_file(item) for item in items):
-                return self._images(items)
-            return self._texts([self._content(item) for item in items])
+        if isinstance(first, (str, os.PathLike, Text)):
+            # Windows of files are shared by all of them; strings are a window each.
+            return self._texts(items if isinstance(first, str) else [*items, *rest])
         if isinstance(first, (Sequence, np.ndarray, torch.Tensor)) and np.ndim(np.asarray(first)) == 1:
             return (window for item in items for window in self._ids_as_row(item))
         return self._images(items)
+
+    def _texts(self, items: Sequence[Any]) -> Iterator[WindowInput]:
+        """Sample files, all of them joined or each by itself; make one window of every string."""
+        if looks_at_images(self.model) or all(_names_image(item) for item in items):
+            return self._images(items)
+        texts = texts_of(items)
+        if self.join:
+            contents = items if texts is None else [text.decoded(text.start, text.stop) for text in texts]
+            texts = [Text.of_string("\n\n".join(str(content) for content in contents))]
+        return self._each(items) if texts is None else self._sampled(texts)
+
+    def _sampled(self, texts: Sequence[Text]) -> Iterator[WindowInput]:
+        """Divide the windows evenly among texts, and take those of each text by the rule of the sample."""
+        n = len(texts)
+        if self.windows is not None and self.windows < n:
+            raise InputError(f"windows={self.windows} is too few for {n} texts: pass windows={n} or more.")
+        total = -(-DEFAULT_WINDOWS // n) * n if self.windows is None else self.windows
+        for number, text in enumerate(texts):
+            share = total // n + (number < total % n)
+            found = self._sampler.of_text(text, self.tokenizer, share)
+            self._require_enough(len(found), self.windows and share, str(text))
+            yield from (self._window(ids, text.name) for ids in found)
+
+    def _each(self, texts: Sequence[Any]) -> Iterator[WindowInput]:
+        for number, text in enumerate(texts):
+            try:
+                yield self._window(
+                    WindowSampler(self.length, "first").of_text(Text.of_string(str(text)), self.tokenizer, 1)[
+                        0
+                    ]
+                )
+            except InputError as error:
+                raise InputError(
+                    f"text {number} of the list: {error} (join=True joins the texts; length=None takes each whole.)"
+                ) from error
 
     def _dataset_rows(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[WindowInput]:
         """Make one window of every row of a dataset, with its label where the model is a classifier."""
@@ -133,11 +203,11 @@ class InputReader:
         items = [row[column] for row in rows]
         windows = self._images(items) if column in IMAGE_COLUMNS else self._texts(items)
         label = next((name for name in LABEL_COLUMNS if name in rows[0]), None)
-        if label is None or self.join or "Classification" not in type(self.model).__name__:
+        if label is None or not self.labels or self.join or task_of(self.model) != "label":
             return windows
         numbers = [self._label_number(row[label]) for row in rows]
         return (
-            WindowInput({**window.arguments, "labels": torch.tensor([number])}, window.labels)
+            replace(window, arguments={**window.arguments, "labels": torch.tensor([number])})
             for window, number in zip(windows, numbers, strict=True)
         )
 
@@ -145,68 +215,28 @@ class InputReader:
         known = dict(getattr(self.model.config, "label2id", None) or {})
         if isinstance(label, str):
             if label not in known:
-                raise InputError(f"a label must be one of {', '.join(map(str, known))}, but is {label!r}.")
+                raise InputError(f"labels must be among {', '.join(map(str, known))}, but one is {label!r}.")
             return int(known[label])
         return int(label)
-
-    def _content(self, item: Any) -> str:
-        return read_text(Path(item)) if isinstance(item, os.PathLike) else str(item)
-
-    def _text_or_file(self, inputs: str | os.PathLike[str]) -> Iterator[WindowInput]:
-        path = Path(inputs) if isinstance(inputs, os.PathLike) or len(inputs) < 1024 else None
-        try:
-            is_file = path is not None and path.is_file()
-        except (OSError, ValueError):
-            is_file = False
-        if path is not None and (is_file or isinstance(inputs, os.PathLike)):
-            if self._for_images or _is_image_file(path):
-                return self._images([path])
-            return self._stream(self._tokens(read_text(path)), f"{path.name}")
-        if self._for_images:
-            raise InputError(f"the model looks at images, but {str(inputs)[:60]!r} is no image file.")
-        require_text(str(inputs))
-        return self._stream(self._tokens(str(inputs)), "the text")
 
     def _array(self, inputs: Any) -> Iterator[WindowInput]:
         array = inputs.detach().cpu().numpy() if isinstance(inputs, torch.Tensor) else inputs
         if array.dtype.kind in "iu" and array.ndim == 1 and array.size:
-            return self._stream(Tokens(array.astype(np.int64)), "the token ids")
+            found = self._sampler.of_ids(array, self.windows or DEFAULT_WINDOWS)
+            return (self._window(ids) for ids in found)
         if array.dtype.kind in "iu" and array.ndim == 2 and array.size:
             return (window for row in array for window in self._ids_as_row(row))
         return self._images([array])
 
-    def _tokens(self, text: str) -> Tokens:
-        if self.tokenizer is None:
-            raise InputError("text needs a tokenizer: give tokenizer=..., or token ids in place of text.")
-        if not text.strip():
-            raise InputError("the text is empty.")
-        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return Tokens(np.asarray(ids, dtype=np.int64), *special_tokens(self.tokenizer))
-
-    def _stream(self, tokens: Tokens, what: str) -> Iterator[WindowInput]:
-        """Cut one long run of tokens into windows."""
-        pieces = tokens.pieces(self.length, what)
-        return (self._window(ids) for ids in islice(pieces, self.windows or DEFAULT_WINDOWS))
-
-    def _texts(self, texts: Sequence[Any]) -> Iterator[WindowInput]:
-        """Make one window of every text, or of all of them together."""
-        if self.join:
-            yield from self._stream(self._tokens("\n\n".join(str(text) for text in texts)), "the joined text")
-            return
-        for number, text in enumerate(texts):
-            what = (
-                f"text {number} of the list (join=True runs the texts together, length=None takes each whole)"
-            )
-            yield self._window(next(self._tokens(str(text)).pieces(self.length, what)))
-
     def _ids_as_row(self, row: Any) -> Iterator[WindowInput]:
         ids = np.asarray(row)
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or not ids.size:
-            raise InputError(f"token ids must be rows of whole numbers, but one row is {str(row)[:60]}.")
+            raise InputError(f"token ids must be rows of integers, but one row is {str(row)[:60]}.")
         yield self._window(ids.astype(np.int64))
 
-    def _window(self, ids: np.ndarray) -> WindowInput:
-        return next(self._rows({"input_ids": torch.from_numpy(np.ascontiguousarray(ids))[None]}))
+    def _window(self, ids: np.ndarray, source: str | None = None) -> WindowInput:
+        batch = {"input_ids": torch.from_numpy(np.ascontiguousarray(ids))[None]}
+        return replace(next(self._rows(batch)), source=source)
 
     def _rows(self, batch: dict[str, Any]) -> Iterator[WindowInput]:
         """Cut a batch of forward arguments into its rows, taken as they are."""
@@ -230,14 +260,14 @@ class InputReader:
             vocabulary = getattr(config, "vocab_size", None)
             if vocabulary is not None and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
                 raise InputError(
-                    f"token ids must be from 0 to {vocabulary - 1}, but they go from {int(ids.min())} to "
-                    f"{int(ids.max())}. Do they come from another model's tokenizer?"
+                    f"token ids must be from 0 to {vocabulary - 1}, but range from {int(ids.min())} to "
+                    f"{int(ids.max())}: use this model's own tokenizer."
                 )
             places = getattr(config, "max_position_embeddings", None)
             if isinstance(places, int) and ids.shape[1] > places:
                 raise InputError(
-                    f"this model takes at most {places} tokens, but a window has {ids.shape[1]}. Give a smaller "
-                    "length (--length)."
+                    f"this model takes at most {places} tokens, but a window has {ids.shape[1]}: pass "
+                    f"length={places} or less."
                 )
 
     def _add_decoder(self, arguments: dict[str, torch.Tensor]) -> None:
@@ -269,14 +299,23 @@ class InputReader:
         return labels
 
     def _images(self, images: Sequence[Any]) -> Iterator[WindowInput]:
-        if not self._for_images:
+        if not looks_at_images(self.model):
             raise InputError(
-                f"images need a model that looks at images, but {type(self.model).__name__} reads "
+                f"images need a vision model, but {type(self.model).__name__} reads "
                 f"{getattr(self.model, 'main_input_name', 'something else')}."
             )
         for pixels in image_windows(images, self.model, self.tokenizer):
             arguments = {"pixel_values": pixels}
             yield WindowInput(arguments, self._labels(arguments))
+
+
+def _names_image(item: Any) -> bool:
+    return isinstance(item, (str, os.PathLike)) and is_image_file(item)
+
+
+def looks_at_images(model: Any) -> bool:
+    """Tell whether the main input of a model is an image."""
+    return str(getattr(model, "main_input_name", "")) == "pixel_values"
 
 
 def is_run_of_ids(inputs: Any) -> bool:
@@ -296,7 +335,3 @@ def _batched(item: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """Give a single row of a dataset the axis of a batch."""
     values = {name: torch.as_tensor(value) for name, value in item.items() if not isinstance(value, str)}
     return {name: value[None] if value.dim() == 1 else value for name, value in values.items()}
-
-
-def _is_image_file(item: Any) -> bool:
-    return Path(str(item)).suffix.lower() in IMAGE_ENDINGS

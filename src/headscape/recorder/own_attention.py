@@ -1,25 +1,30 @@
-"""What a model's own attention code makes of the queries and keys it is given: the evidence for ``check``.
+"""What a model's own attention code makes of its queries and keys: the evidence for ``check``.
 
-The model runs as under a recording. At every call its configured implementation (eager, sdpa, or one that was
-registered by hand) is called too, on the same queries, keys, values and mask, and once more with a constant
-added to the logits of each row. So every module is judged on its own input, whatever the modules before it did.
+The model runs exactly as it is configured, with the mask that it builds for its own implementation (eager, sdpa,
+or one that was registered by hand), and every call of that implementation is watched. What a call does not show
+is found by repeating it: one-hot values give the probabilities, zero queries the visible keys, and a constant
+added to the logits of each row shows whether the softmax is one. So every module is judged on its own input,
+whatever the modules before it did.
 """
 
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from headscape.models.adapters.attention_interface import AttentionCall, observed
+from headscape.models.adapters.protocol import AttentionCall
 from headscape.models.forward_pass import evaluating
-from headscape.recorder.recording import Recording
+from headscape.models.lazy_torch import torch
+from headscape.models.stacks import LayerNumbers
+from headscape.recorder.recording import Recording, record_batch
 from headscape.tensor.attention_record import AttentionRecord
 
-Implementation = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]
+Implementation = Callable[..., "tuple[torch.Tensor, torch.Tensor | None]"]
 Float32Array = NDArray[np.float32]
 
 
@@ -31,194 +36,242 @@ class OwnAttention:
     ----------
     record
         Queries, keys and visibility, with the model's own probabilities in ``probs`` where they can be seen.
-    values : (kv_head, key, d) array
-    output : (head, query, d) array
-        Of the configured implementation; None if it cannot be called on an explicit mask.
-    shifted : (head, query, d) array
-        The same with a constant added to the logits of each row; None if that has no meaning.
     causal
         Whether the module calls itself causal.
-    no_shift
-        Why ``shifted`` is missing.
+    values : (kv_head, key, d) array
+    output : (head, query, d) array
+        Of the configured implementation; None if its calls cannot be watched.
+    shifted : (head, query, d) array
+        The same with a constant added to the logits of each row; None if that has no meaning.
+    missing
+        Why ``output`` or ``shifted`` is missing.
     """
 
     record: AttentionRecord
-    values: Float32Array
-    output: Float32Array | None
-    shifted: Float32Array | None
-    causal: bool
-    no_shift: str = ""
+    causal: bool = False
+    values: Float32Array | None = None
+    output: Float32Array | None = None
+    shifted: Float32Array | None = None
+    missing: str = "the model does not call its attention through the interface of transformers"
 
 
-@dataclass
-class _OwnCode:
-    """Calls the configured implementation of each module beside the recording."""
-
-    implementations: Mapping[str, str]
-    seed: int
-    seen: list[tuple[AttentionCall, dict[str, Any]]] = field(default_factory=list)
-
-    def see(self, call: AttentionCall) -> None:
-        """Run the module's own code on a call, plain and with shifted logits."""
-        name = self.implementations.get(call.name, "eager")
-        own = _implementation(call, name)
-        output, weights = _try(own, call)
-        if weights is None:
-            # sdpa and its like keep their probabilities to themselves; the eager code shows them.
-            weights = _try(_implementation(call, "eager"), call)[1]
-        why = _no_shift(call)
-        shifted = None if why else _try(own, _shift_logits(call, self.seed))[0]
-        found: dict[str, Any] = {
-            "output": output,
-            "probs": weights,
-            "shifted": shifted,
-            "values": call.values,
-        }
-        found["no_shift"] = why or (
-            "" if shifted is not None else f"{name} does not take longer queries and keys"
-        )
-        found["causal"] = bool(getattr(call.module, "is_causal", getattr(call.module, "is_decoder", False)))
-        self.seen.append((call, found))
-
-    def gate(self, call: AttentionCall) -> None:
-        """Leave the model's output alone."""
-
-
-def own_attention(
-    model: torch.nn.Module, inputs: Mapping[str, Any], *, seed: int = 0
-) -> list[list[OwnAttention]]:
-    """Run a model and return, for each row of the batch, what its own attention code did in every module.
+def own_attention(model: torch.nn.Module, inputs: Mapping[str, Any], *, seed: int = 0) -> list[OwnAttention]:
+    """Run a model as it is configured and return what its own attention code did in every module.
 
     Parameters
     ----------
     model
         A transformers model; left as it was.
     inputs
-        Arguments of its forward, without padding.
+        Arguments of its forward: a batch of one, without padding.
     seed
         Of the constants that are added to the logits.
 
     Notes
     -----
-    Forms the probabilities of one module at a time and keeps them all: O(L^2) memory a head. Meant for short
-    windows.
+    Forms the probabilities of one module at a time and keeps them all: O(L^2) memory and O(L^3) time a head.
+    Meant for short windows.
     """
-    implementations = {
-        name: str(module.config._attn_implementation)
-        for name, module in model.named_modules()
-        if hasattr(getattr(module, "config", None), "_attn_implementation")
-    }
-    own, recording = _OwnCode(implementations, seed), Recording(_rows(inputs))
-    with observed(model, own), observed(model, recording), evaluating(model), torch.no_grad():
-        model(**inputs)
-    rows = recording.records()
+    records, evidence = _run(model, inputs, seed)
+    if not evidence:
+        return [OwnAttention(record) for record in records]
     return [
-        [_of_row(record, found, row) for record, (_, found) in zip(records, own.seen, strict=True)]
-        for row, records in enumerate(rows)
+        OwnAttention(record.replace(probs=found.pop("probs")), **found)
+        for record, found in zip(records, evidence, strict=True)
     ]
 
 
-def module_outputs(
-    model: torch.nn.Module, inputs: Mapping[str, Any], modules: list[str], *, recorded: bool
-) -> dict[str, Float32Array]:
-    """Return the output of each named attention module, as the model is configured or as it is recorded."""
+def own_records(model: torch.nn.Module, inputs: Mapping[str, Any]) -> list[AttentionRecord]:
+    """Run a model as it is configured, on a batch of one, and return the record of every module."""
+    return _run(model, inputs, seed=None)[0]
+
+
+@contextmanager
+def module_outputs(model: torch.nn.Module, modules: Sequence[str]) -> Iterator[dict[str, Float32Array]]:
+    """Collect the outputs of the named modules in the runs of a block."""
     outputs: dict[str, Float32Array] = {}
 
     def keep(name: str) -> Callable[..., None]:
         def hook(module: torch.nn.Module, arguments: Any, output: Any) -> None:
-            tensor = output[0] if isinstance(output, tuple) else output
-            outputs[name] = _to_numpy(tensor)
+            outputs[name] = _to_numpy(output[0] if isinstance(output, tuple) else output)
 
         return hook
 
     parts = dict(model.named_modules())
     hooks = [parts[name].register_forward_hook(keep(name)) for name in dict.fromkeys(modules)]
     try:
-        with evaluating(model), torch.no_grad():
-            if recorded:
-                with observed(model, Recording(_rows(inputs))):
-                    model(**inputs)
-            else:
-                model(**inputs)
+        yield outputs
     finally:
         for hook in hooks:
             hook.remove()
-    return outputs
 
 
-def _rows(inputs: Mapping[str, Any]) -> int:
-    return len(next(x for x in inputs.values() if isinstance(x, torch.Tensor)))
+@dataclass(frozen=True, eq=False)
+class OwnCall:
+    """One call of an attention implementation, which can be repeated with other arguments."""
 
+    implementation: Implementation
+    module: torch.nn.Module
+    queries: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    mask: Any
+    options: Mapping[str, Any]
 
-def _implementation(call: AttentionCall, name: str) -> Implementation | None:
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    @property
+    def scale(self) -> float:
+        """The factor of the dot product."""
+        scaling = self.options.get("scaling")
+        return float(self.queries.shape[-1] ** -0.5 if scaling is None else scaling)
 
-    eager = getattr(sys.modules[type(call.module).__module__], "eager_attention_forward", None)
-    found: Implementation | None = eager if name == "eager" else ALL_ATTENTION_FUNCTIONS.get(name, eager)
-    return found
+    @property
+    def causal(self) -> bool:
+        """Whether the call, or else its module, says that it is causal."""
+        said = self.options.get("is_causal")
+        of_module = getattr(self.module, "is_causal", getattr(self.module, "is_decoder", False))
+        return bool(of_module if said is None else said)
 
+    def output(self) -> torch.Tensor | None:
+        """Return (batch, query, head, d); None where the implementation refuses: that is then not judged."""
+        try:
+            return self.implementation(
+                self.module, self.queries, self.keys, self.values, self.mask, **self.options
+            )[0]
+        except (RuntimeError, ValueError, TypeError, NotImplementedError):
+            return None
 
-def _try(own: Implementation | None, call: AttentionCall) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Call an implementation; what it cannot do is not judged, so its refusal is no error here."""
-    if own is None:
-        return None, None
-    # The recorder keeps plain causal masks in half precision; the model's own code wants its own dtype.
-    mask = None if call.mask is None else call.mask.to(call.queries.dtype)
-    extra = {"softcap": call.softcap, "position_bias": call.bias, "s_aux": call.sinks}
-    given = {name: value for name, value in extra.items() if value is not None}
-    try:
-        return own(
-            call.module, call.queries, call.keys, call.values, mask, scaling=call.scale, dropout=0.0, **given
+    def shares(self) -> torch.Tensor | None:
+        """Return the weight of every key (batch, head, query, key): the output for one-hot values."""
+        n_keys = self.keys.shape[2]
+        one_hot = torch.eye(n_keys).to(self.values).expand(*self.values.shape[:2], n_keys, n_keys)
+        output = replace(self, values=one_hot).output()
+        return None if output is None else output.transpose(1, 2)
+
+    def explicit_mask(self) -> torch.Tensor | None:
+        """Return the mask (batch, 1 or head, query, key): as given, or else as the implementation acts."""
+        n_queries, n_keys = self.queries.shape[2], self.keys.shape[2]
+        if isinstance(self.mask, torch.Tensor) and self.mask.dim() == 4:
+            whole = self.mask.shape[-2:] == (n_queries, n_keys)
+            return self.mask if whole else self.mask[..., :n_keys].expand(-1, -1, n_queries, -1)
+        # Without a mask sdpa may still hide the future. Equal logits give every visible key the same share.
+        options = {name: value for name, value in self.options.items() if name != "position_bias"}
+        shares = replace(self, queries=torch.zeros_like(self.queries), options=options).shares()
+        if shares is not None:
+            return shares > 0
+        every = torch.ones(1, 1, n_queries, n_keys, dtype=torch.bool, device=self.keys.device)
+        return every.tril(n_keys - n_queries) if self.causal else None
+
+    def shifted(self, seed: int) -> OwnCall:
+        """Add a constant to the logits of each row, through one more coordinate of queries and keys."""
+        generator = torch.Generator().manual_seed(seed)
+        # Large enough for an implementation that overflows or clamps; in half precision that would cost digits.
+        reach = 16 if torch.finfo(self.queries.dtype).eps < 1e-6 else 4
+        constants = reach * (2 * torch.rand((*self.queries.shape[:3], 1), generator=generator) - 1)
+        ones = torch.full((*self.keys.shape[:3], 1), 1 / self.scale)
+        return replace(
+            self,
+            queries=torch.cat([self.queries, constants.to(self.queries)], dim=-1),
+            keys=torch.cat([self.keys, ones.to(self.keys)], dim=-1),
+            options={**self.options, "scaling": self.scale},
         )
-    except (RuntimeError, ValueError, TypeError, NotImplementedError):
-        return None, None
 
 
-def _no_shift(call: AttentionCall) -> str:
-    """Say why logits cannot be shifted, if so."""
-    if call.softcap is not None:
-        return f"soft-cap {call.softcap:g}: capped logits do not move with s q.k"
-    if call.sinks is not None:
-        return "sinks: they stay where they are when the logits move"
-    return ""
+@dataclass
+class _Watch:
+    """Records every call of a model's attention implementations and, with a seed, gathers evidence on it."""
+
+    names: Mapping[torch.nn.Module, str]
+    seed: int | None
+    recording: Recording = field(default_factory=lambda: Recording(rows=1))
+    numbers: LayerNumbers = field(default_factory=LayerNumbers)
+    evidence: list[dict[str, Any]] = field(default_factory=list)
+    called: bool = False
+    _busy: bool = False
+
+    def over(self, implementation: Implementation) -> Implementation:
+        """Return the implementation, watched."""
+
+        def watched(
+            module: torch.nn.Module,
+            query: torch.Tensor,
+            key: torch.Tensor,
+            value: torch.Tensor,
+            attention_mask: Any = None,
+            scaling: float | None = None,
+            dropout: float = 0.0,
+            **options: Any,
+        ) -> tuple[torch.Tensor, torch.Tensor | None]:
+            options = {"scaling": scaling, "dropout": dropout, **options}
+            # An implementation may hand its work to another one; only the outer call is the module's.
+            if self._busy or module not in self.names:
+                return implementation(module, query, key, value, attention_mask, **options)
+            self._busy = True
+            try:
+                found = implementation(module, query, key, value, attention_mask, **options)
+                self._see(OwnCall(implementation, module, query, key, value, attention_mask, options), *found)
+            finally:
+                self._busy = False
+            return found
+
+        return watched
+
+    def _see(self, call: OwnCall, output: torch.Tensor, weights: torch.Tensor | None) -> None:
+        self.called = True
+        name, options = self.names[call.module], call.options
+        self.recording.see(
+            AttentionCall(
+                name,
+                *self.numbers.of(name),
+                module=call.module,
+                queries=call.queries,
+                keys=call.keys,
+                values=call.values,
+                mask=call.explicit_mask(),
+                bias=options.get("position_bias"),
+                scale=call.scale,
+                softcap=options.get("softcap"),
+                sinks=options.get("s_aux"),
+            )
+        )
+        if self.seed is not None:
+            self.evidence.append(_evidence(call, output, weights, self.seed))
 
 
-def _shift_logits(call: AttentionCall, seed: int) -> AttentionCall:
-    """Add a constant to the logits of each row, through one more coordinate of queries and keys."""
-    generator = torch.Generator().manual_seed(seed)
-    shape = (*call.queries.shape[:3], 1)
-    # Large enough for an implementation that overflows or clamps; in half precision that would cost the digits.
-    reach = 16 if torch.finfo(call.queries.dtype).eps < 1e-6 else 4
-    constants = (reach * (2 * torch.rand(shape, generator=generator) - 1)).to(call.queries)
-    ones = torch.full((*call.keys.shape[:3], 1), 1 / call.scale).to(call.keys)
-    return AttentionCall(
-        call.name,
-        call.module,
-        torch.cat([call.queries, constants], dim=-1),
-        torch.cat([call.keys, ones], dim=-1),
-        call.values,
-        call.mask,
-        call.bias,
-        call.scale,
-        call.softcap,
-        call.sinks,
-    )
+def _run(
+    model: torch.nn.Module, inputs: Mapping[str, Any], seed: int | None
+) -> tuple[list[AttentionRecord], list[dict[str, Any]]]:
+    """Run a model with its attention watched; if its calls cannot be watched, it is recorded as in a capture."""
+    from transformers import AttentionInterface
+
+    watch = _Watch({module: name for name, module in model.named_modules()}, seed)
+    original = AttentionInterface.get_interface
+    AttentionInterface.get_interface = lambda *given: watch.over(original(*given))  # type: ignore[method-assign]
+    try:
+        with evaluating(model), torch.no_grad():
+            model(**inputs)
+    finally:
+        AttentionInterface.get_interface = original  # type: ignore[method-assign]
+    records = watch.recording.records() if watch.called else record_batch(model, inputs)
+    return records[0], watch.evidence
 
 
-def _of_row(record: AttentionRecord, found: Mapping[str, Any], row: int) -> OwnAttention:
-    def by_head(name: str) -> Float32Array | None:
-        # Implementations return (batch, query, head, d).
-        return None if found[name] is None else _to_numpy(found[name][row].transpose(0, 1))
-
-    probs = None if found["probs"] is None else _to_numpy(found["probs"][row])
-    return OwnAttention(
-        record=record.replace(probs=probs),
-        values=_to_numpy(found["values"][row]),
-        output=by_head("output"),
-        shifted=by_head("shifted"),
-        causal=found["causal"],
-        no_shift=found["no_shift"],
-    )
+def _evidence(call: OwnCall, output: torch.Tensor, weights: torch.Tensor | None, seed: int) -> dict[str, Any]:
+    """Repeat a call in the ways that show its probabilities and its softmax."""
+    missing = ""
+    if call.options.get("softcap") is not None:
+        missing = f"soft-cap {call.options['softcap']:g}: capped logits do not move with s q.k"
+    elif call.options.get("s_aux") is not None:
+        missing = "sinks: their logits stay fixed when the others move"
+    shifted = None if missing else call.shifted(seed).output()
+    shares = call.shares() if weights is None else weights
+    return {
+        "probs": None if shares is None else _to_numpy(shares[0]),
+        "causal": call.causal,
+        "values": _to_numpy(call.values[0]),
+        "output": _to_numpy(output[0].transpose(0, 1)),
+        "shifted": None if shifted is None else _to_numpy(shifted[0].transpose(0, 1)),
+        "missing": missing or "the implementation refuses queries and keys that are longer than the values",
+    }
 
 
 def _to_numpy(x: torch.Tensor) -> Float32Array:

@@ -1,25 +1,22 @@
 """Recording: what an observer keeps of a forward pass, as one list of records per row of the batch."""
 
-import sys
+from __future__ import annotations
+
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from headscape.errors import InputError, ModelError
-from headscape.models.adapters.attention_interface import (
-    MASKED_BELOW,
-    WORKING_FAMILIES,
-    AttentionCall,
-    is_plain_causal,
-    observed,
-)
+from headscape.models.adapters.attention_interface import MASKED_BELOW, is_plain_causal, own_code
+from headscape.models.adapters.protocol import AttentionCall
+from headscape.models.anatomy import observed, unseen
 from headscape.models.forward_pass import evaluating, forward
-from headscape.models.stacks import LayerNumbers, stack_names
+from headscape.models.lazy_torch import torch
+from headscape.models.stacks import stack_names
 from headscape.tensor.attention_record import (
     AttentionRecord,
     BoolArray,
@@ -56,13 +53,13 @@ class Recording:
     layers: Collection[int] | None = None
     exact: bool = False
     kept_tokens: Mapping[str, NDArray[np.bool_] | None] = field(default_factory=dict)
-    _numbers: LayerNumbers = field(default_factory=LayerNumbers)
+    _seen: dict[tuple[str, str], set[int]] = field(default_factory=dict)
     _records: list[list[tuple[tuple[str, str], AttentionRecord]]] = field(default_factory=list)
-    _terms: "OrderedDict[tuple[Any, ...], tuple[Any, ...]]" = field(default_factory=OrderedDict)
+    _terms: OrderedDict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=OrderedDict)
 
     def see(self, call: AttentionCall) -> None:
         """Copy the queries and keys of a call."""
-        group, layer = self._numbers.of(call.name)
+        self._seen.setdefault(call.group, set()).add(call.layer)
         batch = len(call.queries)
         if batch != self.rows:
             raise ModelError(
@@ -72,60 +69,50 @@ class Recording:
             )
         if not self._records:
             self._records += [[] for _ in range(batch)]
-        if self.layers is not None and layer not in self.layers:
+        if self.layers is not None and call.layer not in self.layers:
             return
         probs = _own_probs(call) if self.exact else None
         for row in range(batch):
-            self._records[row].append((group, self._record(call, row, layer, group[1], probs)))
-
-    def gate(self, call: AttentionCall) -> None:
-        """Leave the model's output alone."""
+            self._records[row].append((call.group, self._record(call, row, probs)))
 
     def records(self) -> list[list[AttentionRecord]]:
         """Return the records of each row, stacks named, or raise if there is nothing."""
-        if not self._records:
-            raise ModelError(
-                "no attention was seen: this model computes it in code of its own. Families that work: "
-                f"{WORKING_FAMILIES}."
-            )
-        if self.layers is not None and (unknown := set(self.layers) - self._numbers.layers()):
-            have = sorted(self._numbers.layers())
+        if not self._seen:
+            raise unseen("this model")
+        have = sorted(set().union(*self._seen.values()))
+        if self.layers is not None and (unknown := set(self.layers) - set(have)):
             raise InputError(
                 f"layers must be from {have[0]} to {have[-1]}, but {', '.join(map(str, sorted(unknown)))} was "
                 "asked for."
             )
-        names = stack_names(self._numbers.groups)
+        names = stack_names(list(self._seen))
         return [[record.replace(stack=names[group]) for group, record in row] for row in self._records]
 
-    def _record(
-        self, call: AttentionCall, row: int, layer: int, kind: str, probs: torch.Tensor | None
-    ) -> AttentionRecord:
-        n_queries, n_keys = call.queries.shape[2], call.keys.shape[2]
-        queries_at, keys_at = self._kept(call, row, kind, n_queries, n_keys)
+    def _record(self, call: AttentionCall, row: int, probs: torch.Tensor | None) -> AttentionRecord:
+        queries_at, keys_at = self._kept(call, row)
         visible, bias = self._additive_terms(call, row, queries_at, keys_at)
         return AttentionRecord(
-            layer=layer,
+            layer=call.layer,
             queries=_copy(call.queries[row], queries_at),
             keys=_copy(call.keys[row], keys_at),
             scale=call.scale,
             visible=visible,
             module=call.name,
-            kind=kind,
+            kind=call.group[1],
             softcap=None if call.softcap is None else float(call.softcap),
             bias=bias,
             sinks=None if call.sinks is None else _to_numpy(call.sinks),
             probs=None if probs is None else _copy(probs[row], queries_at)[:, :, keys_at],
         )
 
-    def _kept(
-        self, call: AttentionCall, row: int, kind: str, n_queries: int, n_keys: int
-    ) -> tuple[Points, Points]:
+    def _kept(self, call: AttentionCall, row: int) -> tuple[Points, Points]:
         """Return the queries and keys that are no padding."""
-        in_decoder = kind == "cross" or "decoder" in call.name
+        cross = call.group[1] == "cross"
+        in_decoder = cross or "decoder" in call.name
         side = "decoder" if in_decoder and "decoder" in self.kept_tokens else "input"
         return (
-            self._points(side, row, n_queries),
-            self._points("input" if kind == "cross" else side, row, n_keys),
+            self._points(side, row, call.queries.shape[2]),
+            self._points("input" if cross else side, row, call.keys.shape[2]),
         )
 
     def _points(self, side: str, row: int, n: int) -> Points:
@@ -234,22 +221,13 @@ def _split_terms(
 
 def _own_probs(call: AttentionCall) -> torch.Tensor:
     """Return the probabilities (batch, head, query, key) that the model's own eager code computes."""
-    source = sys.modules[type(call.module).__module__]
-    eager: Callable[..., tuple[torch.Tensor, torch.Tensor]] | None = getattr(
-        source, "eager_attention_forward", None
-    )
-    if eager is None:
+    found = own_code(call, "eager")
+    if found is None or found[1] is None:
         raise ModelError(
             f"{call.name} has no eager code of its own, so that exact=True cannot compare with it. Leave exact "
             "out."
         )
-    mask = None if call.mask is None else call.mask.to(call.queries.dtype)
-    extra = {"softcap": call.softcap, "position_bias": call.bias, "s_aux": call.sinks}
-    given = {name: value for name, value in extra.items() if value is not None}
-    _, probs = eager(
-        call.module, call.queries, call.keys, call.values, mask, scaling=call.scale, dropout=0.0, **given
-    )
-    return probs
+    return found[1]
 
 
 def _to_numpy(x: torch.Tensor) -> Float32Array:

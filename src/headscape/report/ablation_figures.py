@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscape.ablation.ablation_result import BAND, REPAIRED, AblationStudy, is_random
+from headscape.ablation.ablation_result import BAND, AblationStudy
+from headscape.ablation.curves import REPAIRED, is_random
 from headscape.report.style import QUIET, new_figure, note
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def ablation_figure(study: AblationStudy) -> Figure:
     faint = 0.12 if len(study.methods) <= CROWD else 0.05
     for method, color in method_colors(study.methods).items():
         found = [study.interval(method, count) for count in study.counts]
-        low, high = [i.low for i in found], [i.high for i in found]
+        low, high = [i.low for i in found], [i.high for i in found]  # NaN, where there is none, draws nothing
         alpha = _shade(method) if is_random(method) else faint
         axes.fill_between(study.counts, low, high, color=color, alpha=alpha, lw=0)
         _curve(axes, study.counts, [i.estimate for i in found], method, color)

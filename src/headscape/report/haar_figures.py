@@ -90,7 +90,7 @@ def entropy_figure(study: EntropyStudy, windows: int = 3) -> Figure:
         axes.set_xlabel("head, layer-major", fontsize=8)
         axes.tick_params(labelsize=6)
         if window == 0:
-            axes.set_ylabel("entropy", fontsize=8)
+            axes.set_ylabel("Haar entropy", fontsize=8)
     assert points is not None
     figure.colorbar(points, ax=figure.axes, label="layer", shrink=0.8)
     return figure

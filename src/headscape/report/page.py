@@ -1,23 +1,24 @@
 """The report: display data in, one HTML file out that works offline, from disk, with everything inside.
 
-The template, the style and the scripts lie in ``page_files``. Words (findings, warnings, parameters) are HTML,
-escaped, so that they can be read before any script runs. Everything else reaches the page as JSON, and the
-scripts show names and tokens as text.
+The template, the style and the scripts lie in ``page_files``; the stages bring sections of their own. Words (findings,
+warnings, parameters) are HTML, escaped, so that they can be read before any script runs. Everything else reaches the
+page as JSON, and the scripts show names and tokens as text.
 """
 
 import html
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from importlib import resources, util
+from dataclasses import dataclass
+from importlib import util
 from pathlib import Path
 from typing import Any
 
 from headscape.errors import MissingDependencyError
+from headscape.report.section import Section, page_file
 from headscape.tensor.store import write_text_atomically
 
 FIRST_FINDINGS = 4
-SCRIPTS = ("core.js", "geometry.js", "stages.js", "ablation.js", "panel.js", "table.js", "main.js")
+SCRIPTS = ("core.js", "measures.js", "panel.js", "table.js")
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class PageData:
     first
         Which head is chosen when the page opens.
     sections
-        ``geometry``, ``entropy``, ``energy``, ``ablation``, ``window``, ``haar``: each is left out if it is not there.
+        What the stages show, in their order.
     """
 
     title: str
@@ -51,12 +52,19 @@ class PageData:
     facts: list[tuple[str, str]]
     about: list[tuple[str, str, bool]]
     first: int = 0
-    sections: dict[str, Any] = field(default_factory=dict)
+    sections: tuple[Section, ...] = ()
 
     def to_json(self) -> str:
         """Return what the scripts show as JSON that is safe inside a script element."""
-        values = {name: getattr(self, name) for name in ("heads", "measures", "first")}
-        return _inside_script(json.dumps({**values, **self.sections}, allow_nan=False, separators=(",", ":")))
+        values: dict[str, Any] = {name: getattr(self, name) for name in ("heads", "measures", "first")}
+        values["titles"] = [list(anchor) for section in self.sections for anchor in section.navigation]
+        values["charts"] = [
+            {"traces": list(chart.traces), "layout": dict(chart.layout), "heads": list(chart.heads)}
+            for section in self.sections
+            for chart in section.charts
+        ]
+        values |= {section.key: dict(section.data) for section in self.sections if section.data}
+        return _inside_script(json.dumps(values, allow_nan=False, separators=(",", ":")))
 
 
 def write_page(data: PageData, path: Path) -> Path:
@@ -70,14 +78,16 @@ def page_html(data: PageData) -> str:
     parts = {
         "title": html.escape(f"headscape: {data.title}"),
         **_words(data),
-        "css": _read("report.css"),
+        "sections": _bodies(data.sections),
+        "panel": "\n".join(section.panel for section in data.sections if section.panel),
+        "css": page_file("report.css"),
         "data": data.to_json(),
         "plotly": _plotly(),
-        "script": "\n".join(_read(name) for name in SCRIPTS),
+        "script": _scripts(data.sections),
     }
     page = []
     # Split first, fill then: what is filled in may itself hold the marks of the template.
-    for piece in _read("template.html").split("{{"):
+    for piece in page_file("template.html").split("{{"):
         name, found, rest = piece.partition("}}")
         page.append(parts[name] + rest if found else piece)
     return "".join(page)
@@ -113,8 +123,28 @@ def _items(sentences: Iterable[str]) -> str:
     return "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
 
 
-def _read(name: str) -> str:
-    return (resources.files("headscape.report") / "page_files" / name).read_text(encoding="utf-8")
+def _bodies(sections: Iterable[Section]) -> str:
+    """Return the HTML of all sections; charts without a script get a card each, numbered through."""
+    bodies, number = [], 0
+    for section in sections:
+        bodies.append(section.body)
+        for place, chart in enumerate(section.charts):
+            anchor = f' id="{html.escape(section.key)}"' if place == 0 else ""
+            hint = f'<p class="hint">{html.escape(section.text)}</p>' if place == 0 and section.text else ""
+            bodies.append(
+                f'<section{anchor} class="card half"><div class="bar"><h2>{html.escape(chart.title)}</h2></div>{hint}'
+                f'<div class="chart" id="chart-{number}" role="img" aria-label="{html.escape(chart.title)}"></div>'
+                "</section>"
+            )
+            number += 1
+    return "\n".join(body for body in bodies if body)
+
+
+def _scripts(sections: Iterable[Section]) -> str:
+    """Return all scripts; each section's runs in a block of its own, so that names cannot collide."""
+    of_stages = "\n".join(f"{{\n{section.script}}}" for section in sections if section.script)
+    ours = [page_file(name) for name in SCRIPTS]
+    return "\n".join([*ours, f"function setUpStages() {{\n{of_stages}\n}}", page_file("main.js")])
 
 
 def _plotly() -> str:

@@ -1,93 +1,97 @@
 """``analyze``: capture, organize, measure, and put everything into one table with a row per head."""
 
 import dataclasses
-import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from headscape.engine import Progress, no_progress
+from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
-from headscape.geometry.organization import organize
-from headscape.models.license import weights_license
+from headscape.models.loading import Model
 from headscape.models.sample_text import sample_text
-from headscape.study.folder import StudyFolder, organization_part
-from headscape.study.stage import Material, Result, Stage
-from headscape.study.stages import STAGES, chosen_stages
+from headscape.recorder.capturing import capture_windows, input_hash
+from headscape.recorder.inputs import InputReader
+from headscape.study.folder import CAPTURE, StudyFolder, limited, save_data
+from headscape.study.source import Source, open_source
+from headscape.study.stages import chosen_stages, stage_options
+from headscape.study.stages.context import Context, Data
+from headscape.study.stages.geometry import organization_of
+from headscape.study.stages.result import Result
+from headscape.study.stages.stage import NotApplicableError, Stage
 from headscape.study.study import Study
-from headscape.study.weighted_progress import Steps
+from headscape.study.weighted_progress import WeightedProgress
 from headscape.tensor.capture import Capture
 
-CAPTURE_COST, ORGANIZE_COST = 4.0, 12.0
-QUICK = {"windows": 2, "length": 128, "n_iter": 2}
+CAPTURE_COST = 4.0
+WINDOWS, LENGTH = 6, 256
+QUICK_WINDOWS, QUICK_LENGTH = 2, 128
 
 
 def analyze(
-    model: Any = "default",
+    source: Any = "default",
     inputs: Any = None,
     *,
     out: str | os.PathLike[str] | None = None,
     windows: int | None = None,
     length: int | None = None,
+    sample: str = "spread",
     stages: Iterable[str] | None = None,
     quick: bool = False,
-    field: str = "probs",
-    k: float = 400,
-    p: float = 1.0,
-    lengths: Iterable[int] | None = None,
+    field: str | None = None,
     stack: str | None = None,
+    layers: Collection[int] | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
     seed: int = 0,
     tokenizer: Any = None,
-    device: str | None = None,
-    dtype: Any = None,
-    revision: str | None = None,
-    trust_remote_code: bool = False,
     command: str = "",
+    engine: Engine | None = None,
     progress: Progress = no_progress,
-    **organize_options: Any,
+    **options: Any,
 ) -> Study:
     """Map the heads of a model: capture, organize every window, measure, and sum up in one table.
 
     Parameters
     ----------
-    model
-        As for :func:`headscape.capture`, or a capture that is already there.
+    source
+        A model (name, folder, .gguf file, pruned model, or a loaded one), a capture, a study, or tensors: whatever
+        :func:`headscape.open_source` opens. A study gives its windows, and its trees where they fit; with its own
+        folder as ``out``, stages are added to it.
     inputs
-        As for :func:`headscape.capture`; by default a text that every Python has.
+        What a model is shown, as for :func:`headscape.capture`; by default sample text bundled with Python.
     out
-        Folder for the study. A run that was stopped goes on there when it is called again in the same way;
-        without a folder everything stays in memory.
-    windows, length
-        How many windows and how many tokens each; by default 6 of 256 (2 of 128 if ``quick``), and all of a list
-        or batch.
+        Folder for the study. An interrupted run resumes there when it is called again in the same way; without a
+        folder everything stays in memory.
+    windows, length, sample
+        How many windows, how many tokens each, and where in the text they lie; by default 6 of 256 (2 of 128 if
+        ``quick``) spread evenly over the text, and all of a list or batch. Of a capture, a study or tensors, the first
+        ``windows``.
     stages
-        Names of the stages to run, out of "entropy", "energy", "regularity", "interaction", "softmax" and
-        "ablation"; by default all but the last two, which take minutes. "+softmax" adds a stage to the default
-        ones. Stages that are finished in ``out`` are part of the study in any case.
+        Names of the stages to run, out of "geometry", "entropy", "energy", "regularity", "interaction", "softmax"
+        and "ablation"; by default all but the last two, which take minutes. "+softmax" adds a stage to the default
+        ones. What a stage needs runs too, and stages that are finished in ``out`` are part of the study.
     quick
-        Fewer and shorter windows and one iteration less: a first look in a minute.
+        Fewer and shorter windows: a first look in a minute.
     field
-        What is organized: "probs", "logits" or "energy".
-    k, p
-        Of the entropies, as in :func:`headscape.head_entropy`.
-    lengths
-        Numbers of keys for the energy measures; by default 64, 128, ... up to the window.
+        What is organized: "probs" (the default), "logits" or "energy"; tensors are what they are.
     stack
         Which stack of a model with several; by default the first.
+    layers, heads
+        Only these layers, or these (layer, head) pairs.
     seed
-        Of everything random (bootstrap, sampled constants).
-    tokenizer, device, dtype, revision, trust_remote_code
-        As for :func:`headscape.capture`.
+        Of everything random (sampled windows, bootstrap, shuffles).
+    tokenizer
+        For a loaded model that is shown text.
     command
-        How the analysis was asked for, for the report.
-    progress
-        Told what is being done and how far the whole analysis is.
-    **organize_options
-        Those of :func:`headscape.organize`.
+        The command line that the report shows.
+    engine, progress
+        How work is spread, by default one thread a core; progress callback.
+    **options
+        Those of :func:`headscape.organize` (``n_iter``, ``alpha``, ...) and of the stages: ``k``, ``p``, ``fields``
+        and ``sensitivity`` (entropy), ``lengths`` and ``signatures`` (energy), ``softmax_windows``,
+        ``softmax_n_iter``, ``masked``, ``causal`` and ``draws`` (softmax), ``methods`` (ablation).
 
     Returns
     -------
@@ -104,163 +108,189 @@ def analyze(
     >>> capture = Capture.from_arrays(rng.normal(size=(2, 4, 32, 8)), rng.normal(size=(2, 2, 32, 8)))
     >>> study = analyze(capture, stages=["entropy", "energy"])
     >>> study
-    Study(model: 8 heads, 1 windows; stages: entropy, energy)
+    Study(model: 8 heads, 1 windows; stages: pictures, geometry, entropy, energy)
     >>> study.heads.index.names, len(study.heads)
     (FrozenList(['layer', 'head']), 8)
     """
     chosen = chosen_stages(stages)
-    given = isinstance(model, Capture)
-    if given and inputs is not None:
-        raise InputError("a capture has its inputs already: leave inputs out, or give the model.")
-    options = {"n_iter": QUICK["n_iter"] if quick else 3} | organize_options
+    asked = frozenset(name.strip() for name in stages or ())
+    merged = stage_options(options)
+    told = WeightedProgress(progress)
+    start = time.perf_counter()
+    expected = windows or (QUICK_WINDOWS if quick else WINDOWS)
+    told.plan(CAPTURE_COST * expected + sum(s.cost * (expected if s.unit == "window" else 1) for s in chosen))
+    with told.step("opening the source", 0.3 * CAPTURE_COST * expected):
+        opened = open_source(source, tokenizer=tokenizer, field=field)
+    if not isinstance(opened, Model):
+        _require_no_inputs(inputs, length, sample)
     parameters: dict[str, Any] = {
-        "model": "a capture" if given else _model_name(model),
-        "windows": model.n_windows if given else windows or (QUICK["windows"] if quick else None),
-        "length": None if given else length or (QUICK["length"] if quick else 256),
-        "field": field,
-        "k": k,
-        "p": p,
-        "lengths": None if lengths is None else sorted(int(n) for n in lengths),
+        "model": opened.name if isinstance(opened, Model) else "given data",
+        "windows": windows or (QUICK_WINDOWS if quick else None),
+        "length": length or (QUICK_LENGTH if quick else LENGTH),
+        "sample": sample,
+        "field": _field(opened, field),
         "stack": stack,
+        "heads": None if heads is None else sorted([int(layer), int(head)] for layer, head in heads),
+        "layers": None if layers is None else sorted(map(int, layers)),
         "seed": seed,
-        "organize": {name: v for name, v in options.items() if name not in ("engine", "progress")},
     }
-    if not given and inputs is None:
-        inputs = sample_text()
+    if not isinstance(opened, Model):
+        n = _data(opened).n_windows
+        parameters |= {"windows": min(n, parameters["windows"] or n), "length": None, "sample": None}
+    resumed = isinstance(opened, Study) and out is not None and opened.is_in(out)
+    if isinstance(opened, Study) and resumed:
+        parameters = {**opened.parameters, "field": parameters["field"]}
+    windows_of = _ModelWindows(opened, inputs, parameters) if isinstance(opened, Model) else None
     about: dict[str, Any] = {
         "command": command or "hs.analyze(...)",
-        "license": weights_license(model),
-        "input_hash": model.provenance.get("input_hash", "") if given else _input_hash(inputs),
+        "license": opened.license if isinstance(opened, Model) else "not stated",
+        "input_hash": _hash(opened) if windows_of is None else windows_of.hash,
     }
-    how = {"device": device, "dtype": dtype, "revision": revision, "trust_remote_code": trust_remote_code}
     with StudyFolder(out, parameters, about["input_hash"]) as folder:
-        steps = Steps(progress)
-        start = time.perf_counter()
-        if given:
-            capture = model if folder.capture_path is None else model.save(folder.capture_path)
-            loaded = None
-        else:
-            capture, loaded = _captured(model, inputs, parameters, tokenizer, how, chosen, folder, steps)
+        for stage in chosen:
+            folder.require_same_options(stage, merged[stage.name])
+        with told.step("capturing", 0.7 * CAPTURE_COST * expected) as tell:
+            data = _data(opened) if windows_of is None else windows_of.captured(folder, tell)
+            if folder.path is not None and windows_of is None and not resumed:
+                data = save_data(data, folder.path)
+            data = limited(data, parameters)
         about["seconds"] = {"capture": time.perf_counter() - start}
-        material = Material(
-            capture.select(stack), parameters, loaded=loaded, inputs=inputs, folder=folder.path
+        context = Context(
+            data,
+            parameters,
+            merged,
+            model=opened if isinstance(opened, Model) else None,
+            inputs=None if windows_of is None else windows_of.inputs,
+            folder=folder.path,
+            engine=engine or LocalEngine(),
         )
-        # The stages run one task per core themselves: threads inside each of them would only wait for cores.
+        if isinstance(opened, Study):
+            _reuse_geometry(opened, folder, context)
+        # Heads are small matrices and the engine's threads work on several at once: BLAS must not add threads.
         with threadpool_limits(1, user_api="blas"):
-            about["seconds"]["organize"] = _run(material, chosen, options, folder, steps)
-        results = {stage.name: folder.results(stage, capture.n_windows) for stage in STAGES}
-    study = Study(
-        capture=material.capture,
-        organizations=tuple(material.organizations),
-        results={name: found for name, found in results.items() if found is not None},
-        parameters=parameters,
-        about=about,
-    )
+            results = _Run(context, chosen, folder, told, asked).all()
+    study = Study(context.data, results, parameters, about)
     if out is not None:
         study.save(out)
     return study
 
 
-def _captured(
-    model: Any,
-    inputs: Any,
-    parameters: Mapping[str, Any],
-    tokenizer: Any,
-    how: Mapping[str, Any],
-    stages: tuple[Stage, ...],
-    folder: StudyFolder,
-    steps: Steps,
-) -> tuple[Capture, Any]:
-    """Load the model, capture its windows (finished ones not again), and return both."""
-    from headscape.models.loading import Model, load_model
-    from headscape.recorder.capturing import capture as capture_model
-    from headscape.recorder.inputs import DEFAULT_WINDOWS
+class _ModelWindows:
+    """The windows of a model's input: read before anything is computed, captured once."""
 
-    expected = parameters["windows"] or DEFAULT_WINDOWS
-    cost = CAPTURE_COST * expected
-    # What is finished already is known only with the capture: until then the display expects everything.
-    steps.plan(cost + expected * (ORGANIZE_COST + sum(stage.cost for stage in stages)))
-    with steps.step("loading the model", 0.3 * cost):
-        if isinstance(model, (str, os.PathLike)):
-            known = {name: value for name, value in how.items() if value is not None}
-            loaded = load_model(model, **known)
-        else:
-            loaded = model if isinstance(model, Model) else Model(model, tokenizer, _model_name(model))
-        if tokenizer is not None:
-            loaded = dataclasses.replace(loaded, tokenizer=tokenizer)
-    with steps.step("capturing", 0.7 * cost) as tell:
-        found = capture_model(
-            loaded,
-            inputs,
-            tokenizer=tokenizer,
-            windows=parameters["windows"],
-            length=parameters["length"],
-            path=folder.capture_path,
-            progress=tell,
-        )
-    return found, loaded
+    def __init__(self, model: Model, inputs: Any, parameters: Mapping[str, Any]) -> None:
+        self.model, self.parameters = model, parameters
+        self.inputs = sample_text() if inputs is None else inputs
+        names = ("length", "windows", "sample", "seed")
+        reader = InputReader(model.model, model.tokenizer, **{name: parameters[name] for name in names})
+        self.windows = reader.read(self.inputs)
+
+    @property
+    def hash(self) -> str:
+        """A hash of everything the model is given."""
+        return input_hash(self.windows)
+
+    def captured(self, folder: StudyFolder, progress: Progress) -> Capture:
+        """Return the capture; finished windows are read."""
+        path = None if folder.path is None else folder.path / CAPTURE
+        how = {name: self.parameters[name] for name in ("layers", "length", "sample", "seed")}
+        return capture_windows(self.model, self.windows, **how, path=path, progress=progress)
 
 
-def _run(
-    material: Material,
-    stages: tuple[Stage, ...],
-    options: Mapping[str, Any],
-    folder: StudyFolder,
-    steps: Steps,
-) -> float:
-    """Organize and measure window by window, leaving out what is finished; return the time for organizing."""
-    n = material.capture.n_windows
-    todo = [(s, w) for s in stages for w in range(n if s.per_window else 1) if not folder.has(s.part(w))]
-    to_organize = [w for w in range(n) if not folder.has(organization_part(w))]
-    steps.plan(sum(stage.cost for stage, _ in todo) + ORGANIZE_COST * len(to_organize))
-    spent = 0.0
-    for window in range(n):
-        of = f"window {window + 1} of {n}"
-        found = folder.organization(window)
-        if found is None:
-            with steps.step(f"organizing {of}", ORGANIZE_COST) as tell:
+class _Run:
+    """Runs stages window by window, leaving out what is finished; those asked for by name must be possible."""
+
+    def __init__(
+        self,
+        context: Context,
+        stages: tuple[Stage, ...],
+        folder: StudyFolder,
+        told: WeightedProgress,
+        asked: frozenset[str],
+    ) -> None:
+        self.context, self.stages, self.folder, self.told, self.asked = context, stages, folder, told, asked
+
+    def all(self) -> dict[str, tuple[Result, ...]]:
+        """Run everything, and return the results of all stages that are finished."""
+        n = self.context.data.n_windows
+        todo = [(s, i) for s in self.stages for i in s.pieces(self.context) if not self.folder.has(s.part(i))]
+        self.told.plan(sum(stage.cost for stage, _ in todo))
+        for window in range(n):
+            for stage in self.stages:
+                if stage.unit == "window":
+                    self._piece(stage, window, f"{stage.doing}, window {window + 1} of {n}")
+        for stage in self.stages:
+            if stage.unit != "window":
+                pieces = stage.pieces(self.context)
+                for place, piece in enumerate(pieces):
+                    where = f", layer {place + 1} of {len(pieces)}" if stage.unit == "layer" else ""
+                    self._piece(stage, piece, f"{stage.doing}{where}")
+        return self.folder.finished(self.context)
+
+    def _piece(self, stage: Stage, piece: int, text: str) -> None:
+        """Measure one piece unless it is finished; a new organization joins the context."""
+        part = stage.part(piece)
+        if not self.folder.has(part):
+            with self.told.step(text, stage.cost) as tell:
                 start = time.perf_counter()
-                x = material.tensor(window, material.parameters["field"])
-                found = organize(x, **{**options, "progress": tell})
-                folder.write_organization(window, found, time.perf_counter() - start)
-        spent += folder.read(organization_part(window)).attributes["seconds"]
-        material.organizations.append(found)
-        for stage in (s for s, w in todo if w == window and s.per_window):
-            _measure(stage, material, window, f"{stage.doing}, {of}", folder, steps)
-    for stage in (s for s, _ in todo if not s.per_window):
-        _measure(stage, material, 0, stage.doing, folder, steps)
-    return spent
+                try:
+                    found = stage.measure(dataclasses.replace(self.context, progress=tell), piece)
+                except NotApplicableError as error:
+                    if stage.name in self.asked and not stage.optional:
+                        raise InputError(f"the stage {stage.name!r} cannot run: {error}") from error
+                    found = Result(attributes={"missing": str(error)})
+                extra = {
+                    "seconds": time.perf_counter() - start,
+                    "options": self.context.options[stage.name],
+                }
+                self.folder.write(part, Result(found.arrays, {**found.attributes, **extra}, found.tables))
+        if stage.name == "geometry":
+            organizations = (*self.context.organizations, organization_of(self.folder.read(part)))
+            self.context = dataclasses.replace(self.context, organizations=organizations)
 
 
-def _measure(
-    stage: Stage, material: Material, window: int, text: str, folder: StudyFolder, steps: Steps
-) -> None:
-    """Run a stage on a window and finish its part."""
-    with steps.step(text, stage.cost) as tell:
-        material.progress = tell
-        start = time.perf_counter()
-        result = stage.run(material, window)
-        seconds = time.perf_counter() - start
-        folder.write(stage.part(window), Result(result.arrays, {**result.attributes, "seconds": seconds}))
+def _require_no_inputs(inputs: Any, length: int | None, sample: str) -> None:
+    """Raise if a source that has its windows already is given some, or told how to cut them."""
+    if inputs is not None or length is not None or sample != "spread":
+        raise InputError(
+            "inputs, length and sample are for models: a capture, a study or a tensor has its windows already."
+        )
 
 
-def _model_name(model: Any) -> str:
-    if isinstance(model, (str, os.PathLike)):
-        return str(model)
-    name = getattr(model, "name", None) or getattr(getattr(model, "config", None), "_name_or_path", "")
-    return str(name or type(model).__name__)
+def _data(source: Source) -> Data:
+    """Return the windows of a source that has some."""
+    assert not isinstance(source, Model)  # a model has to be captured
+    return source.data if isinstance(source, Study) else source
 
 
-def _input_hash(inputs: Any) -> str:
-    """Return a hash of texts and files; of other inputs the capture keeps the hash, so here it is empty."""
-    digest = hashlib.blake2b(digest_size=16)
-    readers: tuple[tuple[Any, Callable[[Any], bytes]], ...] = (
-        (Path, lambda path: path.read_bytes() if path.is_file() else str(path).encode()),
-        (str, lambda text: text.encode()),
+def _field(source: Source, field: str | None) -> str:
+    if isinstance(source, Model | Capture):
+        return field or "probs"
+    own = source.parameters["field"] if isinstance(source, Study) else source.field
+    if (
+        field is not None
+        and field != own
+        and not (isinstance(source, Study) and isinstance(source.data, Capture))
+    ):
+        raise InputError(
+            f"the tensors hold {own!r}, but field={field!r} was asked for: pass a capture or a model."
+        )
+    return field or str(own)
+
+
+def _hash(source: Source) -> str:
+    if isinstance(source, Study):
+        return str(source.about["input_hash"])
+    data = _data(source)
+    return str(data.provenance.get("input_hash", "")) if isinstance(data, Capture) else data.input_hash
+
+
+def _reuse_geometry(study: Study, folder: StudyFolder, context: Context) -> None:
+    """Take over the trees of a study whose windows, field and options are the same."""
+    same = (
+        study.data.heads == context.data.heads
+        and study.parameters["field"] == context.parameters["field"]
+        and study.options["geometry"] == context.options["geometry"]
     )
-    for item in inputs if isinstance(inputs, (list, tuple)) else [inputs]:
-        reader = next((read for kind, read in readers if isinstance(item, kind)), None)
-        if reader is None:
-            return ""
-        digest.update(reader(item))
-    return digest.hexdigest()
+    for window, result in enumerate(study.results.get("geometry", ()) if same else ()):
+        folder.write(f"geometry-window-{window:05d}", result)

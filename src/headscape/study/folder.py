@@ -1,45 +1,40 @@
 """The folder of a study: what is finished in it, and how it is written part by part.
 
 OUT/
-headscape.json, parts/     the study's store: one part per stage and window
-capture/                   queries and keys
-organization-window-0/     the organization of each window
+headscape.json, parts/     the study's store: one part per stage and piece of work, such as energy-window-00003
+capture/ or tensors/       the windows
 heads.csv, heads.json      the head table; summary.json, report.html, figures/
 """
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headscape.geometry.organization import Organization
-from headscape.study.stage import Result, Stage
+from headscape.errors import FileFormatError, InputError, StorageError
+from headscape.study.stages import STAGES
+from headscape.study.stages.context import Context, Data
+from headscape.study.stages.result import Result
+from headscape.study.stages.stage import Stage
+from headscape.tensor.capture import Capture
 from headscape.tensor.store import Store
+from headscape.tensor.tensor_windows import TensorWindows
 
-KIND = "study"
-CAPTURE = "capture"
-
-
-def organization_path(folder: Path, window: int) -> Path:
-    """Return where the organization of a window lies."""
-    return folder / f"organization-window-{window}"
-
-
-def organization_part(window: int) -> str:
-    """Return the name of the part that says that the organization of a window is finished."""
-    return f"organize-window-{window:05d}"
+KIND, NUMBER = "study", 2
+CAPTURE, TENSORS = "capture", "tensors"
 
 
 class StudyFolder:
-    """Keeps finished parts of a study: in memory, and in a folder if there is one.
+    """Keeps finished pieces of a study: in memory, and in a folder if there is one.
 
     Parameters
     ----------
     path
         The folder, or None to keep everything in memory.
     parameters, input_hash
-        What the study is made from: a folder that was begun with others is refused.
+        What the study is made from: a folder that was started with others is refused.
     """
 
     def __init__(
@@ -55,6 +50,7 @@ class StudyFolder:
             self._store = Store.create(
                 self.path,
                 KIND,
+                NUMBER,
                 parameters=self._parameters,
                 input_hash=self._hash,
                 seed=self._parameters["seed"],
@@ -66,11 +62,6 @@ class StudyFolder:
     ) -> None:
         if self._store is not None:
             self._store.__exit__(kind, error, trace)
-
-    @property
-    def capture_path(self) -> Path | None:
-        """Where the capture goes."""
-        return None if self.path is None else self.path / CAPTURE
 
     def has(self, part: str) -> bool:
         """Tell whether a part is finished."""
@@ -90,27 +81,75 @@ class StudyFolder:
             with self._store.writing(part) as writer:
                 result.write(writer)
 
-    def organization(self, window: int) -> Organization | None:
-        """Return the organization of a window if it is finished on disk."""
-        if self.path is None or not self.has(organization_part(window)):
-            return None
-        return Organization.load(organization_path(self.path, window))
+    def require_same_options(self, stage: Stage, options: Mapping[str, Any]) -> None:
+        """Raise if a piece of a stage was finished with other options than these."""
+        finished = [part for part in self._parts() if part.split("-")[0] == stage.name]
+        if not finished:
+            return
+        before = self.read(finished[0]).attributes.get("options", {})
+        wanted = json.loads(json.dumps(dict(options)))
+        changed = [name for name in wanted if before.get(name) != wanted[name]]
+        if changed:
+            old, new = (", ".join(f"{name}={of.get(name)!r}" for name in changed) for of in (before, wanted))
+            raise StorageError(
+                f"{self.path} was started with {old}, now {new}. Use another folder or delete this one."
+            )
 
-    def write_organization(self, window: int, organization: Organization, seconds: float) -> None:
-        """Finish the organization of a window."""
-        if self.path is not None:
-            organization.save(organization_path(self.path, window))
-        self.write(organization_part(window), Result({}, {"seconds": seconds}))
+    def finished(self, context: Context) -> dict[str, tuple[Result, ...]]:
+        """Return the results of all stages whose pieces are all there."""
+        found = {}
+        for stage in STAGES:
+            parts = [stage.part(piece) for piece in stage.pieces(context)]
+            if all(self.has(part) for part in parts):
+                found[stage.name] = tuple(self.read(part) for part in parts)
+        return found
 
-    def results(self, stage: Stage, n_windows: int) -> tuple[Result, ...] | None:
-        """Return all results of a stage, or None if one is missing."""
-        return stage_results(self, stage, n_windows)
+    def _parts(self) -> list[str]:
+        return [*self._results, *(self._store.parts() if self._store is not None else ())]
 
 
-def stage_results(source: Any, stage: Stage, n_windows: int) -> tuple[Result, ...] | None:
-    """Return the results of a stage from anything with ``has`` and ``read``, or None if one is missing."""
-    parts = [stage.part(window) for window in range(n_windows if stage.per_window else 1)]
-    if not all(source.has(part) for part in parts):
-        return None
-    found = [source.read(part) for part in parts]
-    return tuple(result if isinstance(result, Result) else Result.read(result) for result in found)
+def stage_results(store: Store, stage: Stage, context: Context, folder: Path) -> tuple[Result, ...] | None:
+    """Return the results of a stage, None if it did not run; a stage that did not run to its end is refused."""
+    parts = [stage.part(piece) for piece in stage.pieces(context)]
+    finished = [part for part in parts if store.has(part)]
+    if finished and len(finished) < len(parts):
+        raise FileFormatError(
+            f"{folder} is unfinished: {len(finished)} of {len(parts)} pieces of the stage {stage.name!r} are there. "
+            "Run the same analysis again: it resumes."
+        )
+    return tuple(Result.read(store.read(part)) for part in parts) if finished else None
+
+
+def save_data(data: Data, folder: Path) -> Data:
+    """Write the windows of a study into its folder, those that are not there yet, and return them as they are there."""
+    if isinstance(data, Capture):
+        return data.save(folder / CAPTURE)
+    data.save(folder / TENSORS)
+    return TensorWindows.load(folder / TENSORS)
+
+
+def load_data(folder: Path, parameters: Mapping[str, Any]) -> Data:
+    """Open the windows of a study."""
+    stored = folder / TENSORS
+    data: Data = TensorWindows.load(stored) if stored.is_dir() else Capture.load(folder / CAPTURE)
+    if data.n_windows < (parameters["windows"] or 1):
+        raise FileFormatError(
+            f"{folder} is incomplete: {data.n_windows} of {parameters['windows']} windows are there. Run the same "
+            "analysis again: it resumes."
+        )
+    return limited(data, parameters)
+
+
+def limited(data: Data, parameters: Mapping[str, Any]) -> Data:
+    """Return the windows, the stack, the layers and the heads that an analysis was asked for."""
+    count = min(data.n_windows, parameters["windows"] or data.n_windows)
+    chosen = data.select(parameters["stack"], windows=range(count))
+    layers, heads = parameters["layers"], parameters["heads"]
+    if heads is None and layers is None:
+        return chosen
+    pairs = list(chosen.heads) if heads is None else [(int(layer), int(head)) for layer, head in heads]
+    if layers is not None:
+        pairs = [pair for pair in pairs if pair[0] in layers]
+    if not pairs:
+        raise InputError("no head is left: layers and heads must have heads in common.")
+    return chosen.select(heads=pairs)

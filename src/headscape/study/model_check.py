@@ -1,27 +1,31 @@
-"""The tests of ``hs.check`` that run a model: its own code, its positions, its reference."""
+"""The tests of ``hs.check`` that run a model: its own attention code, its mode, its positions, its reference."""
 
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from headscape.energy.invariants import Finding, Status, Tolerances, judge_record
+from headscape.energy.causality import causal_stacks
+from headscape.energy.invariants import judge_record
+from headscape.energy.judgement import Judgement, Status, Tolerances
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
+from headscape.models.forward_pass import arguments_for, evaluating
+from headscape.models.lazy_torch import torch
+from headscape.models.loading import Model
+from headscape.models.random_inputs import default_length, probe_windows
+from headscape.recorder.inputs import InputReader
+from headscape.recorder.own_attention import OwnAttention, module_outputs, own_attention, own_records
+from headscape.recorder.recording import record_batch
 from headscape.study.reference_check import head_differences, judge_differences, relative_difference
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.fields import logits, probs
 
 if TYPE_CHECKING:
     import pandas as pd
-    import torch
-
-    from headscape.models.loading import Model
-    from headscape.recorder.own_attention import OwnAttention
 
 POSITION_SHIFT = 64
 
@@ -37,8 +41,8 @@ def check_model(
     tolerance: float | None,
     seed: int,
     progress: Progress = no_progress,
-) -> tuple[list[Finding], Rows, pd.DataFrame | None]:
-    """Return the findings of all tests on a model, its records, and its differences to a reference.
+) -> tuple[list[Judgement], Rows, pd.DataFrame | None]:
+    """Return the judgements of all tests on a model, its records, and its differences to a reference.
 
     Parameters
     ----------
@@ -49,130 +53,114 @@ def check_model(
     against, causal, tolerance, seed, progress
         As for :func:`headscape.study.check.check`.
     """
-    from headscape.recorder.own_attention import own_attention
-    from headscape.recorder.recording import record_batch
-
     limits = Tolerances.of_eps(_eps(model))
-    findings: list[Finding] = []
+    judgements: list[Judgement] = []
     records: Rows = []
     references: Rows = []
     for number, window in enumerate(windows):
         progress("checking", number, len(windows))
         arguments = _unpadded(window, model)
-        modules = own_attention(model, arguments, seed=seed)[0]
+        modules = own_attention(model, arguments, seed=seed)
         for own in modules:
             own.record.require_finite()
         records.append([own.record.replace(probs=None) for own in modules])
         # Heads are small matrices, for which threads of BLAS only wait for each other.
         with threadpool_limits(1, user_api="blas"):
-            found = [f for own in modules for f in _judge_own(own, causal, limits)]
-        found += _whole_output(model, arguments, records[-1], limits, found)
-        findings += found + _position_shift(model, arguments, records[-1], limits)
+            found = list(_judge_modules(modules, causal, limits))
+        found += _as_configured(model, arguments, records[-1], limits, found)
+        judgements += found + _position_shift(model, arguments, records[-1], limits)
         if against is not None:
-            references += record_batch(against, _unpadded(window, against))
+            references.append(own_records(against, _unpadded(window, against)))
     progress("checking", len(windows), len(windows))
-    findings += _unseen(model, records[0])
+    judgements += _dropout(model, records[0]) + _unseen(model, records[0])
     if against is None:
-        return findings, records, None
+        return judgements, records, None
     differences = head_differences(records, references)
     limit = tolerance or Tolerances.of_eps(max(_eps(model), _eps(against))).relative
-    return findings + judge_differences(differences, limit), records, differences
-
-
-def with_tokenizer(model: Any, tokenizer: Any) -> Model:
-    """Return a model, loaded if a name was given, with the tokenizer that reads its text."""
-    from headscape.models.loading import Model, load_model
-
-    if isinstance(model, str | os.PathLike):
-        model = load_model(model)
-    if isinstance(model, Model):
-        return Model(model.model, tokenizer or model.tokenizer, model.name, model.revision)
-    if not hasattr(model, "named_modules"):
-        raise InputError(
-            "check takes a transformers model or its name, a capture, or a network tensor, but got "
-            f"{type(model).__name__}."
-        )
-    name = getattr(getattr(model, "config", None), "name_or_path", "") or type(model).__name__
-    return Model(model, tokenizer, str(name))
+    return judgements + judge_differences(differences, limit), records, differences
 
 
 def read_windows(
-    loaded: Model, inputs: Any, *, length: int | None, windows: int, seed: int
+    loaded: Model, inputs: Any, *, length: int | None, windows: int, sample: str, seed: int
 ) -> list[Mapping[str, Any]]:
-    """Return the arguments of the forward pass for each window: of the inputs, or of a probe."""
-    from headscape.models.random_inputs import default_length, probe_windows
-    from headscape.recorder.inputs import InputReader
-
+    """Return the arguments of the forward pass for each window: of the inputs, or random ones."""
     if inputs is None:
         return list(probe_windows(loaded.model, length=length, windows=windows, seed=seed))
     wanted = length or default_length(loaded.model.config)
-    found = InputReader(loaded.model, loaded.tokenizer, wanted).read(inputs)
-    return [window.arguments for window in found[:windows]]
+    how: dict[str, Any] = {"at_most": True, "sample": sample, "seed": seed}
+    reader = InputReader(loaded.model, loaded.tokenizer, wanted, windows, **how)
+    return [window.arguments for window in reader.read(inputs)]
 
 
-def _judge_own(own: OwnAttention, causal: bool | None, limits: Tolerances) -> Iterator[Finding]:
-    """Judge one module: its record, then its output and the shift of its logits, head by head."""
-    failed: dict[int, str] = {}
-    for finding in judge_record(
-        own.record, causal=own.causal if causal is None else causal, tolerances=limits
-    ):
-        if finding.status == Status.failed and finding.head is not None:
-            failed.setdefault(finding.head, finding.test)
-        yield finding
-    for head in range(own.record.n_heads):
-        cause = failed.get(head, "")
-        yield _shift(own, head, limits, cause)
-        yield _output(own, head, limits, cause)
+def _judge_modules(
+    modules: Sequence[OwnAttention], causal: bool | None, limits: Tolerances
+) -> Iterator[Judgement]:
+    """Judge each module: its record, then its output and the shift of its logits, head by head."""
+    stacks = causal_stacks(own.record for own in modules)
+    for own in modules:
+        record = own.record
+        expected = own.causal or record.stack in stacks if causal is None else causal
+        failed: dict[int | None, str] = {}
+        for judgement in judge_record(record, causal=expected, tolerances=limits):
+            if judgement.status == Status.failed:
+                failed.setdefault(judgement.head, judgement.test)
+            yield judgement
+        for head in range(record.n_heads):
+            cause = f"follows from {failed[head]!r}" if head in failed else ""
+            yield _shift(own, head, limits, cause)
+            yield _output(own, head, limits, cause)
 
 
-def _shift(own: OwnAttention, head: int, limits: Tolerances, cause: str) -> Finding:
+def _shift(own: OwnAttention, head: int, limits: Tolerances, cause: str) -> Judgement:
     test, record = "softmax shift", own.record
     if cause or own.shifted is None or own.output is None:
-        why = f"follows from {cause!r}" if cause else own.no_shift
-        return Finding(test, record.layer, head, Status.not_judged, detail=why, stack=record.stack)
+        return Judgement.not_judged(test, record.layer, head, cause or own.missing, record.stack)
     value = relative_difference(own.shifted[head], own.output[head])
     detail = "the output moves when a constant is added to the logits of each row"
-    return _finding(test, record, head, value, limits.relative, detail)
+    return Judgement.measured(test, record.layer, head, value, limits.relative, detail, record.stack)
 
 
-def _output(own: OwnAttention, head: int, limits: Tolerances, cause: str) -> Finding:
+def _output(own: OwnAttention, head: int, limits: Tolerances, cause: str) -> Judgement:
     test, record = "output", own.record
-    if cause or own.output is None:
-        why = f"follows from {cause!r}" if cause else "the implementation does not take an explicit mask"
-        return Finding(test, record.layer, head, Status.not_judged, detail=why, stack=record.stack)
+    if cause or own.values is None or own.output is None:
+        return Judgement.not_judged(test, record.layer, head, cause or own.missing, record.stack)
     seen = record.visible_to(head).any(axis=1)
     expected = probs(record, head) @ own.values[record.kv_head(head)]
     value = relative_difference(own.output[head][seen], expected[seen])
-    return _finding(
-        test, record, head, value, limits.relative, "the output is not probabilities times values"
-    )
+    detail = "the output is not the probabilities times the values"
+    return Judgement.measured(test, record.layer, head, value, limits.relative, detail, record.stack)
 
 
-def _whole_output(
+def _as_configured(
     model: torch.nn.Module,
     inputs: Mapping[str, Any],
     records: Sequence[AttentionRecord],
     limits: Tolerances,
-    findings: Sequence[Finding],
-) -> list[Finding]:
-    """Compare each module's output in the model's own run with the recorded run, up to the first that differs.
+    judgements: Sequence[Judgement],
+) -> list[Judgement]:
+    """Compare each module's output in the model's own run with a recorded run, up to the first that differs.
 
-    This sees what the call by call tests cannot: a mask that the model builds for its own implementation only.
+    This sees what the tests of single calls cannot: a mask that is made for the model's implementation only and
+    differs from the one of a capture, such as a sliding window that was lost.
     """
-    from headscape.recorder.own_attention import module_outputs
-
     test = "run as configured"
-    if any(f.status == Status.failed for f in findings):
+    if any(judgement.status == Status.failed for judgement in judgements):
         why = "follows from the failures above"
-        return [Finding(test, r.layer, None, Status.not_judged, detail=why, stack=r.stack) for r in records]
+        return [Judgement.not_judged(test, r.layer, None, why, r.stack) for r in records]
     names = [record.module for record in records]
-    own = module_outputs(model, inputs, names, recorded=False)
-    recorded = module_outputs(model, inputs, names, recorded=True)
+    with module_outputs(model, names) as own, evaluating(model), torch.no_grad():
+        model(**inputs)
+    with module_outputs(model, names) as recorded:
+        record_batch(model, inputs)
+    detail = (
+        "the output differs from that of a capture: the model's implementation gets another mask or input"
+    )
     found = []
     for record in records:
         value = relative_difference(own[record.module], recorded[record.module])
-        detail = "the module's output is not what its queries, keys, values and mask give"
-        found.append(_finding(test, record, None, value, limits.relative, detail))
+        found.append(
+            Judgement.measured(test, record.layer, None, value, limits.relative, detail, record.stack)
+        )
         if found[-1].status == Status.failed:
             break
     return found
@@ -183,36 +171,30 @@ def _position_shift(
     inputs: Mapping[str, Any],
     records: Sequence[AttentionRecord],
     limits: Tolerances,
-) -> list[Finding]:
+) -> list[Judgement]:
     """Move all positions of a rotary model and compare the logits, up to the first layer that differs."""
-    import torch
-
-    from headscape.recorder.recording import record_batch
-
     test = "position shift"
     why = _no_positions(model, inputs)
     if why:
-        return [Finding(test, r.layer, None, Status.not_judged, detail=why, stack=r.stack) for r in records]
+        return [Judgement.not_judged(test, r.layer, None, why, r.stack) for r in records]
     shape = inputs["input_ids"].shape
     positions = torch.arange(shape[1], device=inputs["input_ids"].device).expand(shape)
-    moved = record_batch(model, {**inputs, "position_ids": positions + POSITION_SHIFT})[0]
-    found: list[Finding] = []
-    for record, other in zip(records, moved, strict=True):
-        part = [_moved_head(record, other, head, limits) for head in range(record.n_heads)]
-        found += part
-        if any(f.status == Status.failed for f in part):
-            # Every later layer gets another input.
-            break
-    return found
-
-
-def _moved_head(record: AttentionRecord, other: AttentionRecord, head: int, limits: Tolerances) -> Finding:
-    seen = record.visible_to(head)
-    value = relative_difference(logits(other, head)[seen], logits(record, head)[seen])
+    moved = own_records(model, {**inputs, "position_ids": positions + POSITION_SHIFT})
     detail = (
         f"logits change when all positions move by {POSITION_SHIFT}: queries and keys are not rotated alike"
     )
-    return _finding("position shift", record, head, value, limits.relative, detail)
+    found: list[Judgement] = []
+    for record, other in zip(records, moved, strict=True):
+        for head in range(record.n_heads):
+            seen = record.visible_to(head)
+            value = relative_difference(logits(other, head)[seen], logits(record, head)[seen])
+            found.append(
+                Judgement.measured(test, record.layer, head, value, limits.relative, detail, record.stack)
+            )
+        if any(judgement.status == Status.failed for judgement in found):
+            # Every later layer gets another input.
+            break
+    return found
 
 
 def _no_positions(model: torch.nn.Module, inputs: Mapping[str, Any]) -> str:
@@ -226,7 +208,29 @@ def _no_positions(model: torch.nn.Module, inputs: Mapping[str, Any]) -> str:
     return ""
 
 
-def _unseen(model: torch.nn.Module, records: Sequence[AttentionRecord]) -> list[Finding]:
+def _dropout(model: torch.nn.Module, records: Sequence[AttentionRecord]) -> list[Judgement]:
+    """Test that no attention module of the model, in the mode in which it was given, has active dropout."""
+    parts = dict(model.named_modules())
+    found = []
+    for record in records:
+        rate = max(map(_active_dropout, parts[record.module].modules()))
+        detail = f"{record.module} is in training mode with dropout {rate:g}: call model.eval()"
+        found.append(Judgement.measured("dropout", record.layer, None, rate, 0.0, detail, record.stack))
+    return found
+
+
+def _active_dropout(module: torch.nn.Module) -> float:
+    """Return the largest dropout rate of a module that is in training mode: as a layer, or as a number it keeps."""
+    if not module.training:
+        return 0.0
+    numbers = {name: x for name, x in vars(module).items() if type(x) in (int, float)}
+    rates = [float(x) for name, x in numbers.items() if "dropout" in name]
+    if isinstance(module, torch.nn.Dropout):
+        rates.append(module.p)
+    return max(rates, default=0.0)
+
+
+def _unseen(model: torch.nn.Module, records: Sequence[AttentionRecord]) -> list[Judgement]:
     """Name the layers of a model with one stack in which no attention was seen, so that none is passed over."""
     config: Any = model.config
     n_layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
@@ -235,33 +239,19 @@ def _unseen(model: torch.nn.Module, records: Sequence[AttentionRecord]) -> list[
     why = "no attention was seen in this layer: it has none, or computes it in code of its own"
     seen = {record.layer for record in records}
     missing = [layer for layer in range(n_layers) if layer not in seen]
-    return [Finding("seen", layer, None, Status.not_judged, detail=why) for layer in missing]
+    return [Judgement.not_judged("seen", layer, None, why) for layer in missing]
 
 
 def _unpadded(window: Mapping[str, Any], model: torch.nn.Module) -> dict[str, Any]:
-    """Return the arguments of a window for a model, in its dtype and on its device, or raise if they are padded."""
+    """Return the arguments of a window for a model, or raise if they are padded."""
     mask = window.get("attention_mask")
     if mask is not None and not bool(mask.all()):
         raise InputError(
-            "inputs must not be padded: the tests look at whole windows. Give windows of one length."
+            "inputs must not be padded, because the tests look at whole windows. Pass windows of equal length."
         )
-    weight = next(model.parameters())
-    return {
-        name: x.to(device=weight.device, dtype=weight.dtype if x.is_floating_point() else None)
-        for name, x in window.items()
-    }
+    return arguments_for(model, window)
 
 
 def _eps(model: torch.nn.Module) -> float:
-    import torch
-
     dtypes = [p.dtype for p in model.parameters() if p.is_floating_point()]
     return float(max(torch.finfo(dtype).eps for dtype in dtypes))
-
-
-def _finding(
-    test: str, record: AttentionRecord, head: int | None, value: float, limit: float, detail: str
-) -> Finding:
-    good = value <= limit
-    status = Status.passed if good else Status.failed
-    return Finding(test, record.layer, head, status, value, limit, "" if good else detail, record.stack)

@@ -1,18 +1,15 @@
 """Comparison of a model with a reference, head by head: keys, logits, probabilities."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from headscape.energy.invariants import Finding, Status
+from headscape.energy.judgement import Judgement, Status
 from headscape.errors import InputError
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.checks import FloatArray
 from headscape.tensor.fields import logits, probs
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 QUANTITIES = ("keys", "logits", "probabilities")
 
@@ -44,8 +41,6 @@ def head_differences(
     DataFrame
         Columns ``stack``, ``layer``, ``head``, ``kv_head``, ``keys``, ``logits``, ``probabilities``.
     """
-    import pandas as pd
-
     table = []
     for records, others in zip(rows, references, strict=True):
         _require_same_heads(records, others)
@@ -65,13 +60,13 @@ def head_differences(
     return frame.groupby(labels, sort=False)[list(QUANTITIES)].max().reset_index()
 
 
-def judge_differences(differences: "pd.DataFrame", tolerance: float) -> list[Finding]:
-    """Return one finding per head and quantity; what only follows from an earlier difference is not judged.
+def judge_differences(differences: "pd.DataFrame", tolerance: float) -> list[Judgement]:
+    """Return one judgement per head and quantity; what only follows from an earlier difference is not judged.
 
     Keys come before logits and logits before probabilities; and behind the first layer that differs every layer
     gets other input, so its differences say nothing about itself.
     """
-    findings = []
+    judgements = []
     for _, part in differences.groupby("stack", sort=False):
         over = part[(part[list(QUANTITIES)] > tolerance).any(axis=1)]
         first = None if over.empty else int(over["layer"].min())
@@ -85,10 +80,10 @@ def judge_differences(differences: "pd.DataFrame", tolerance: float) -> list[Fin
                 bad = value > tolerance
                 status = Status.not_judged if bad and cause else Status.failed if bad else Status.passed
                 detail = cause if bad and cause else f"{quantity} differ from the reference's" if bad else ""
-                findings.append(Finding(test, layer, head, status, value, tolerance, detail, stack))
+                judgements.append(Judgement(test, layer, head, status, value, tolerance, detail, stack))
                 if bad and not cause:
                     cause = f"follows from {quantity}"
-    return findings
+    return judgements
 
 
 def _require_same_heads(records: Sequence[AttentionRecord], others: Sequence[AttentionRecord]) -> None:

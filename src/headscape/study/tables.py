@@ -1,24 +1,22 @@
 """The head table as files: CSV and JSON always, Parquet where pyarrow is installed."""
 
 import json
+from collections.abc import Mapping
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from headscape.tensor.store import explain_write_errors, write_text_atomically
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-def table_records(heads: "pd.DataFrame") -> list[dict[str, Any]]:
+def table_records(heads: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a head table as JSON has them: what is not a number becomes null.
 
     Examples
     --------
-    >>> import pandas as pd
     >>> frame = pd.DataFrame({"layer": [0], "head": [1], "mu_K": [float("nan")]}).set_index(["layer", "head"])
     >>> table_records(frame)
     [{'layer': 0, 'head': 1, 'mu_K': None}]
@@ -37,17 +35,18 @@ def json_value(value: Any) -> Any:
     return plain
 
 
-def write_tables(heads: "pd.DataFrame", summary: dict[str, Any], folder: Path) -> list[Path]:
-    """Write heads.csv, heads.json, summary.json, and heads.parquet if that is possible; return their paths."""
+def write_tables(
+    heads: pd.DataFrame, extra: Mapping[str, pd.DataFrame], summary: Mapping[str, Any], folder: Path
+) -> None:
+    """Write heads.csv, heads.json, summary.json, further tables as CSV, and heads.parquet where pyarrow is."""
     write_text_atomically(folder / "heads.csv", heads.to_csv(lineterminator="\n"))
+    for name, table in extra.items():
+        write_text_atomically(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
     records = {"format": "headscape/head-table/1", "heads": table_records(heads)}
     write_text_atomically(folder / "heads.json", json.dumps(records, indent=1, allow_nan=False) + "\n")
     write_text_atomically(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-    paths = [folder / name for name in ("heads.csv", "heads.json", "summary.json")]
     if util.find_spec("pyarrow") is not None:
         with explain_write_errors(folder):
             partial = folder / ".partial-heads.parquet"
             heads.to_parquet(partial)
             partial.replace(folder / "heads.parquet")
-        paths.append(folder / "heads.parquet")
-    return paths

@@ -1,4 +1,4 @@
-"""How far a whole analysis is: steps of different cost, told as one progress."""
+"""Progress of a whole analysis: steps of different cost as one count."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from headscape.engine import Progress
 
 
-class Steps:
+class WeightedProgress:
     """Adds up planned and finished cost, so that one display can show the time left.
 
     Examples
     --------
-    >>> steps = Steps(lambda stage, done, total: print(stage, done, total))
+    >>> steps = WeightedProgress(lambda stage, done, total: print(stage, done, total))
     >>> steps.plan(3.0)
     >>> with steps.step("organizing", 2.0) as tell:
     ...     tell("tree", 1, 2)

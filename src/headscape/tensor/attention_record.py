@@ -1,5 +1,6 @@
 """One attention module in one window: queries and keys exactly as they enter the dot product."""
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -77,6 +78,10 @@ class AttentionRecord:
                 f"the number of heads must be a multiple of the key-value heads and nothing may be empty, "
                 f"but queries are {queries.shape} and keys {keys.shape}."
             )
+        for name in ("scale", "softcap"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise InputError(f"{name} must be a finite number, but is {value!r}.")
         pair = (queries.shape[1], keys.shape[1])
         self._require_shape("visible", {pair, (self.n_heads, *pair)})
         self._require_shape("bias", {(self.n_heads, *pair)})

@@ -3,14 +3,14 @@
 import os
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 
 def cache_folder() -> Path:
     """Return ``HEADSCAPE_CACHE`` if it is set, else the user's cache folder of this platform."""
     wish = os.environ.get("HEADSCAPE_CACHE")
     if wish:
         return Path(wish).expanduser()
-    from platformdirs import user_cache_path
-
     return user_cache_path("headscape", appauthor=False)
 
 

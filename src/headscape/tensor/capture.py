@@ -32,6 +32,7 @@ from headscape.tensor.capture_window import (
 from headscape.tensor.checks import as_float_array
 from headscape.tensor.fields import field_of_head
 from headscape.tensor.network_tensor import NetworkTensor
+from headscape.tensor.safe_reading import explain_read_errors
 from headscape.tensor.store import Store, content_hash
 
 __all__ = ["AttentionRecord", "Capture", "window_name"]
@@ -80,8 +81,8 @@ class Capture:
         stack: str | None = None,
         heads: Iterable[tuple[int, int]] | None = None,
     ) -> None:
-        if not windows:
-            raise InputError("a capture needs at least one window, but none was given.")
+        if not windows or not windows[0].layers:
+            raise InputError("a capture needs at least one window and one layer, but none was given.")
         self._windows = tuple(windows)
         self._layers: tuple[LayerInfo, ...] = windows[0].layers
         self.provenance: Mapping[str, Any] = dict(provenance)
@@ -99,16 +100,20 @@ class Capture:
 
         A capture that was interrupted opens with the windows that were finished.
         """
-        store = Store.open(path, KIND)
+        with explain_read_errors(path):
+            return cls._open(Store.open(path, KIND))
+
+    @classmethod
+    def _open(cls, store: Store) -> Self:
         names = [name for name in store.parts() if name.startswith("window-")]
         if names != [window_name(i) for i in range(len(names))] or not names:
             raise FileFormatError(
-                f"{path} has no finished window. Run the same capture again: it goes on where it stopped."
+                f"{store.path} has no finished window, or lacks one in between. Run the same capture again: it resumes."
             )
         parameters = store.header["parameters"]
         wanted = parameters.get("n_windows", len(names))
         if len(names) < wanted:
-            logger.warning("%s is unfinished: %d of %d windows are there", path, len(names), wanted)
+            logger.warning("%s is unfinished: %d of %d windows are there", store.path, len(names), wanted)
         heads = parameters.get("heads")
         return cls(
             [StoredWindow(store, name) for name in names],
@@ -223,6 +228,13 @@ class Capture:
         chosen = self._windows if windows is None else [self._window(window) for window in windows]
         return Capture(chosen, self.provenance, stack or self.stack, heads)
 
+    def window(self, window: int) -> "Capture":
+        """Return one window of the selected stack as a capture of its own, in memory: its layers are read once."""
+        source = self._window(window)
+        labels = {self.stack: {axis: source.tokens(self.stack, axis) for axis in ("query", "key")}}
+        kept = MemoryWindow(tuple(self.records(window)), labels)
+        return Capture([kept], {**self.provenance, "window": window}, self.stack, self._keep)
+
     def tokens(self, window: int) -> tuple[str, ...]:
         """Return the token strings of the queries of a window; empty if they are not known."""
         return self._window(window).tokens(self.stack, "query")
@@ -286,7 +298,7 @@ class Capture:
             tokens=self.tokens(window) or None,
             key_tokens=self.key_tokens(window) or None,
             field=field,
-            provenance={**self.provenance, "window": window, "stack": self.stack},
+            provenance={"window": window, **self.provenance, "stack": self.stack},
         )
 
     def save(self, path: str | os.PathLike[str]) -> "Capture":
@@ -363,6 +375,8 @@ def _five_axes(x: object, name: str) -> Float32Array:
         raise InputError(
             f"{name} must be ([[window,] layer,] head, point, d), 3 to 5 axes, but are {array.shape}."
         )
+    if 0 in array.shape:
+        raise InputError(f"{name} must not have an empty axis, but their shape is {array.shape}.")
     return array.reshape((1,) * (5 - array.ndim) + array.shape)
 
 

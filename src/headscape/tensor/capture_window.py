@@ -19,7 +19,9 @@ from headscape.tensor.attention_record import (
     describe_visibility,
     full_visibility,
 )
-from headscape.tensor.store import Part, PartWriter, Store
+from headscape.tensor.part import Part, PartWriter, advice
+from headscape.tensor.safe_reading import explain_read_errors
+from headscape.tensor.store import Store
 
 
 @dataclass(frozen=True)
@@ -116,27 +118,40 @@ class StoredWindow:
 
     def tokens(self, stack: str, axis: str) -> tuple[str, ...]:
         """Return the labels of the queries or keys of a stack; empty if unknown."""
-        return tuple(self._attributes["tokens"].get(stack, {}).get(axis, ()))
+        with explain_read_errors(self._part.path, advice(self._part.path)):
+            return tuple(map(str, self._attributes["tokens"].get(stack, {}).get(axis, ())))
 
     def record(self, stack: str, layer: int) -> AttentionRecord:
         """Return one module."""
-        return self._read(stack, layer, slice(None), slice(None))
+        return self._read(stack, layer)
 
     def head(self, stack: str, layer: int, head: int) -> AttentionRecord:
         """Return one head of a module, as a record with one head, reading nothing else."""
-        info = next(info for info in self.layers if (info.stack, info.layer) == (stack, layer))
-        kv_head = head // (info.n_heads // info.n_kv_heads)
-        return self._read(stack, layer, slice(head, head + 1), slice(kv_head, kv_head + 1))
+        return self._read(stack, layer, head)
 
-    def _read(self, stack: str, layer: int, heads: slice, kv_heads: slice) -> AttentionRecord:
-        modules = self._attributes["modules"]
-        index = next(i for i, m in enumerate(modules) if (m["stack"], m["layer"]) == (stack, layer))
-        module, array = modules[index], self._part.array
-        sinks = module["sinks"]
+    def _read(self, stack: str, layer: int, head: int | None = None) -> AttentionRecord:
+        with explain_read_errors(self._part.path, advice(self._part.path)):
+            modules = self._attributes["modules"]
+            index = next(i for i, m in enumerate(modules) if (m["stack"], m["layer"]) == (stack, layer))
+            return self._module(stack, modules[index], index, head)
+
+    def _module(self, stack: str, module: Mapping[str, Any], index: int, head: int | None) -> AttentionRecord:
+        heads = kv_heads = slice(None)
+        if head is not None:
+            kv_head = head // (module["n_heads"] // module["n_kv_heads"])
+            heads, kv_heads = slice(head, head + 1), slice(kv_head, kv_head + 1)
+        array, sinks = self._part.array, module["sinks"]
+        queries, keys = array(f"queries-{index}", heads), array(f"keys-{index}", kv_heads)
+        described = [module[name] for name in ("n_heads", "n_kv_heads", "n_queries", "n_keys")]
+        found = [len(queries), len(keys), queries.shape[1], keys.shape[1]]
+        if found != (described if head is None else [1, 1, *described[2:]]):
+            raise ValueError(
+                f"queries and keys are {queries.shape} and {keys.shape}, described as {described}"
+            )
         return AttentionRecord(
-            layer=layer,
-            queries=array(f"queries-{index}", heads),
-            keys=array(f"keys-{index}", kv_heads),
+            layer=module["layer"],
+            queries=queries,
+            keys=keys,
             scale=module["scale"],
             visible=self._visible(module, heads),
             module=module["module"],

@@ -9,14 +9,20 @@ FloatArray = NDArray[np.floating]
 
 # Enough to keep the temporary masks of a check small beside the array that is checked.
 _ROWS_BYTES = 1 << 26
+# By bytes per number. float32 is added up in float32 before it is squared in float64.
+_LARGEST = {4: 1e31, 8: 1e150}
 
 
 def as_float_array(x: object, name: str = "the array") -> FloatArray:
     """Return x as a floating array without copying where possible.
 
     float32 and float64 stay, half precision becomes float32, integers and booleans become float64.
-    Everything else (objects, strings, complex numbers) is refused.
+    Everything else (objects, strings, complex numbers) is refused, and so are masked entries.
     """
+    if np.ma.is_masked(x):
+        raise InputError(
+            f"{name} must not have masked entries: there are no missing values here. Fill them first, with x.filled(0)."
+        )
     array = np.asarray(x)
     if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
         return array.astype(np.float32 if array.itemsize <= 4 else np.float64, copy=False)
@@ -29,7 +35,7 @@ def as_float_array(x: object, name: str = "the array") -> FloatArray:
 
 
 def require_finite(x: FloatArray, name: str = "the array") -> None:
-    """Raise if x holds NaN or infinity, with counts and the place of the first.
+    """Raise if x holds NaN or infinity, with counts and the place of the first, or numbers whose sums overflow.
 
     Zeros are data; there is no missing value in a network tensor, so NaN is never repaired silently.
     """
@@ -37,11 +43,14 @@ def require_finite(x: FloatArray, name: str = "the array") -> None:
         return
     rows = max(1, _ROWS_BYTES // max(1, x[0].nbytes))
     nan = inf = 0
+    largest = 0.0
     first: tuple[int, ...] | None = None
     for start in range(0, len(x), rows):
         block = x[start : start + rows]
         # Minimum and maximum pass NaN on and show infinities: one cheap pass without a mask for good data.
-        if np.isfinite(block.min()) and np.isfinite(block.max()):
+        low, high = float(block.min()), float(block.max())
+        if np.isfinite(low) and np.isfinite(high):
+            largest = max(largest, -low, high)
             continue
         bad = ~np.isfinite(block)
         nan += int(np.isnan(block).sum())
@@ -55,6 +64,11 @@ def require_finite(x: FloatArray, name: str = "the array") -> None:
             f"first is at index {first}. Masked logits hold -inf: use the field 'probs' or 'energy', or set "
             "masked entries to 0."
         )
+    if largest > _LARGEST.get(x.itemsize, np.inf):
+        raise InputError(
+            f"{name} must not exceed {_LARGEST[x.itemsize]:g} in {x.dtype}, where sums and squares overflow, but its "
+            f"largest magnitude is {largest:g}. Divide by it first, and set masked logits to 0."
+        )
 
 
 def require_axes(x: FloatArray, ranks: tuple[int, ...], name: str = "the array") -> None:
@@ -62,8 +76,9 @@ def require_axes(x: FloatArray, ranks: tuple[int, ...], name: str = "the array")
     if x.ndim not in ranks:
         wanted = " or ".join(str(rank) for rank in ranks)
         raise InputError(
-            f"{name} must have {wanted} axes (query, key[, head]), but its shape is {x.shape}. For an array "
-            "(layer, head, query, key) say axes='layer,head,query,key'."
+            f"{name} must have {wanted} axes (query, key[, head]), but its shape is {x.shape}. For a "
+            "(layer, head, query, key) array use NetworkTensor.from_layers, or axes='layer,head,query,key' in "
+            "load_tensor and organize."
         )
     if 0 in x.shape:
         raise InputError(f"{name} must not have an empty axis, but its shape is {x.shape}.")

@@ -3,19 +3,27 @@
 Nothing is trusted: no pickle is ever loaded, and a truncated or foreign file ends in one clear error.
 """
 
+import logging
+import math
 import os
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 from numpy.typing import NDArray
+from safetensors import safe_open
 
-from headscape.errors import FileFormatError, InputError
-from headscape.tensor.network_tensor import LAYER_AXES, NetworkTensor
+from headscape.errors import FileFormatError, HeadscapeError, InputError
+from headscape.tensor.network_tensor import NetworkTensor
+from headscape.tensor.part import SafeFiles, advice, require_plausible_array
+from headscape.tensor.safe_reading import explain_read_errors, regular_size, require_plausible
 from headscape.tensor.store import HEADER, Store, content_hash, read_header
 
 KIND = "tensor"
+logger = logging.getLogger(__name__)
 _READABLE = ".npy, .npz, .safetensors, or a zarr folder"
 
 
@@ -41,7 +49,7 @@ def load_tensor(
         What the numbers are ("probs", "logits", "energy"), if the file does not say so.
     """
     source = Path(path)
-    if not source.exists():
+    if not os.path.isdir(source) and regular_size(source) is None:  # Path.is_dir raises for long names
         raise FileFormatError(f"{source} does not exist. Wanted: {_READABLE}.")
     if source.is_dir() and (source / HEADER).exists():
         if array is not None or axes is not None:
@@ -51,7 +59,7 @@ def load_tensor(
         return _load_own(source)
     raw = _read_array(source, array)
     labels: dict[str, Any] = {"field": field or "unknown", "provenance": {"source": source.name}}
-    return _arrange(raw, axes, labels)
+    return NetworkTensor(raw, **labels) if axes is None else NetworkTensor.from_axes(raw, axes, **labels)
 
 
 def save_tensor(tensor: NetworkTensor, path: str | os.PathLike[str]) -> None:
@@ -77,93 +85,87 @@ def _load_own(source: Path) -> NetworkTensor:
         what = kind[0] if kind else "folder of an unknown kind"
         raise FileFormatError(f"{source} holds a headscape {what}, but a network tensor is wanted here.")
     part = Store.open(source, KIND).read("tensor")
-    values = part.attributes
-    return NetworkTensor(
-        part.array("data"),
-        heads=[(layer, head) for layer, head in values["heads"]],
-        tokens=values["tokens"],
-        key_tokens=values["key_tokens"],
-        field=values["field"],
-        provenance=values["provenance"],
-    )
-
-
-def _arrange(raw: NDArray[Any], axes: str | None, labels: dict[str, Any]) -> NetworkTensor:
-    """Bring an array with the named order of axes into (query, key[, head])."""
-    if axes is None:
-        return NetworkTensor(raw, **labels)
-    names = tuple(word.strip() for word in axes.split(","))
-    wanted = {2: {"query", "key"}, 3: {"query", "key", "head"}, 4: set(LAYER_AXES)}.get(len(names))
-    if wanted is None or set(names) != wanted:
-        raise InputError(
-            f"axes must name query and key, and head, and layer, each at most once (for example "
-            f"'layer,head,query,key'), but is {axes!r}."
+    with explain_read_errors(part.path, advice(part.path)):
+        values = part.attributes
+        return NetworkTensor(
+            part.array("data"),
+            heads=[(layer, head) for layer, head in values["heads"]],
+            tokens=values["tokens"],
+            key_tokens=values["key_tokens"],
+            field=values["field"],
+            provenance=values["provenance"],
         )
-    if raw.ndim != len(names):
-        raise InputError(f"axes {axes!r} names {len(names)} axes, but the array has shape {raw.shape}.")
-    if len(names) == 4:
-        return NetworkTensor.from_layers(raw.transpose([names.index(a) for a in LAYER_AXES]), **labels)
-    order = [names.index(a) for a in ("query", "key", "head")[: len(names)]]
-    return NetworkTensor(np.ascontiguousarray(raw.transpose(order)), **labels)
 
 
 def _read_array(source: Path, name: str | None) -> NDArray[Any]:
     suffix = source.suffix.lower()
-    if source.is_dir():
-        return _read_zarr(source, name)
     readers = {".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors}
-    if suffix not in readers:
+    reader = _read_zarr if source.is_dir() else readers.get(suffix)
+    if reader is None:
         raise FileFormatError(f"{source} has the unknown ending {suffix or '(none)'!r}. Wanted: {_READABLE}.")
-    return readers[suffix](source, name)
+    with warnings.catch_warnings():
+        # Readers warn about what they then refuse, or about old files that they read well.
+        warnings.simplefilter("ignore")
+        try:
+            return reader(source, name)
+        except HeadscapeError:
+            raise
+        except Exception as error:  # headers from elsewhere make readers fail in any way
+            if isinstance(error, MemoryError) and error.args:
+                raise  # numpy says how much it wanted; a parser that gives up says nothing
+            raise FileFormatError(_damaged(source, error)) from error
 
 
 def _read_npy(source: Path, name: str | None) -> NDArray[Any]:
+    """Map the file into memory: a shape that exceeds it is refused before memory is taken."""
     if name is not None:
         raise InputError(f"a .npy file holds one array without a name: leave out array={name!r}.")
-    try:
-        return np.asarray(np.load(source, mmap_mode="r", allow_pickle=False))
-    except (ValueError, EOFError, OSError) as error:
-        raise FileFormatError(_damaged(source, error)) from error
+    return np.asarray(np.lib.format.open_memmap(source, mode="r"))
 
 
 def _read_npz(source: Path, name: str | None) -> NDArray[Any]:
-    try:
-        with np.load(source, allow_pickle=False) as archive:
-            return np.asarray(archive[_choose(source, list(archive.files), name)])
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        if isinstance(error, (FileFormatError, InputError)):
-            raise
-        raise FileFormatError(_damaged(source, error)) from error
+    headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    with zipfile.ZipFile(source) as archive:
+        names = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
+        member = archive.getinfo(_choose(source, names, name) + ".npy")
+        require_plausible(member.file_size, min(member.compress_size, source.stat().st_size), source)
+        with archive.open(member) as file:
+            shape, _, dtype = headers[np.lib.format.read_magic(file)](file)
+            wanted = math.prod(shape) * dtype.itemsize
+            if wanted != member.file_size - file.tell() and not dtype.hasobject:
+                raise ValueError(f"shape {shape} of {dtype} does not fit {member.file_size} bytes")
+        with archive.open(member) as file:
+            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
 def _read_safetensors(source: Path, name: str | None) -> NDArray[Any]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(source, framework="numpy") as file:
-            return np.asarray(file.get_tensor(_choose(source, list(file.keys()), name)))
-    except TypeError as error:
-        raise FileFormatError(
-            f"{source} holds a dtype that numpy lacks ({error}). Save it as float32 or float16."
-        ) from error
-    except (SafetensorError, OSError) as error:
-        raise FileFormatError(_damaged(source, error)) from error
+    with safe_open(source, framework="numpy") as file:
+        chosen = _choose(source, list(file.keys()), name)
+        try:
+            return np.asarray(file.get_tensor(chosen))
+        except (TypeError, AttributeError) as error:
+            raise FileFormatError(
+                f"{source} holds a dtype that numpy lacks ({error}). Save it as float32 or float16."
+            ) from error
 
 
 def _read_zarr(source: Path, name: str | None) -> NDArray[Any]:
-    import zarr
-
-    try:
-        found = zarr.open(source, mode="r")
-        if isinstance(found, zarr.Group):
-            found = found[_choose(source, sorted(found.array_keys()), name)]
-        elif name is not None:
-            raise InputError(f"{source} is one zarr array without a name: leave out array={name!r}.")
-        return np.asarray(found[...])  # type: ignore[index]
-    except (FileNotFoundError, ValueError, KeyError, OSError, RuntimeError) as error:
-        if isinstance(error, (FileFormatError, InputError)):
-            raise
-        raise FileFormatError(f"{source} is no readable zarr array or group ({error}).") from error
+    found = zarr.open(SafeFiles(source), mode="r")
+    folder = source
+    if isinstance(found, zarr.Group):
+        folder = source / _choose(source, sorted(found.array_keys()), name)
+        found = found[folder.name]
+    elif name is not None:
+        raise InputError(f"{source} is one zarr array without a name: leave out array={name!r}.")
+    if not isinstance(found, zarr.Array):
+        raise FileFormatError(f"{folder} is not a zarr array.")
+    n_chunks, n_files = require_plausible_array(found, folder)
+    if found.shards is None and n_files < n_chunks:
+        logger.warning(
+            "%s: %d of %d chunks are absent and read as %s",
+            folder, n_chunks - n_files, n_chunks, found.fill_value,
+        )  # fmt: skip
+    return np.asarray(found[...])
 
 
 def _choose(source: Path, names: list[str], wish: str | None) -> str:
@@ -172,6 +174,8 @@ def _choose(source: Path, names: list[str], wish: str | None) -> str:
         if wish not in names:
             raise InputError(f"{source} has no array {wish!r}; it has: {have}.")
         return wish
+    if not names:
+        raise FileFormatError(f"{source} holds no array. Wanted: {_READABLE}.")
     if len(names) != 1:
         raise InputError(
             f"{source} holds {len(names)} arrays ({have}): say which one with array=NAME (--array)."
@@ -185,4 +189,7 @@ def _damaged(source: Path, error: Exception) -> str:
             f"{source} holds Python objects, which headscape never loads. Save a plain numeric array: "
             "np.save(path, array.astype('float32'))."
         )
-    return f"{source} is damaged, truncated, or not what its ending says ({error}). Wanted: {_READABLE}."
+    what = str(error)[:300] or type(error).__name__
+    if source.is_dir():
+        return f"{source} is not a readable zarr array or group ({what})."
+    return f"{source} is damaged, truncated, or not what its ending says ({what}). Wanted: {_READABLE}."

@@ -1,17 +1,15 @@
-"""The network tensor: all heads of one context window in one labelled array (OA 3.1.2)."""
+"""The network tensor: all heads of one context window in one labelled array (OA 3.1.2, arXiv 2506.15541)."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
+import xarray
 from numpy.typing import DTypeLike, NDArray
 
 from headscape.errors import InputError
 from headscape.tensor.checks import FloatArray, as_float_array, require_axes, require_finite
-
-if TYPE_CHECKING:
-    import xarray
 
 AXES = ("query", "key", "head")
 FIELDS = ("probs", "logits", "energy")
@@ -97,6 +95,38 @@ class NetworkTensor:
         pairs = [(layer, head) for layer in range(layers) for head in range(heads)]
         return cls(np.ascontiguousarray(data), heads=pairs, **labels)
 
+    @classmethod
+    def from_axes(cls, x: object, axes: str, **labels: Any) -> Self:
+        """Build from an array whose axes come in another order.
+
+        Parameters
+        ----------
+        x : array
+        axes
+            The names of its axes, such as "head,query,key" or "layer,head,query,key".
+        **labels
+            Those of the class.
+
+        Examples
+        --------
+        >>> NetworkTensor.from_axes(np.ones((2, 3, 5, 4)), "layer,head,query,key").shape
+        (5, 4, 6)
+        """
+        array = as_float_array(x, "x")
+        names = _words(axes)
+        wanted = {2: AXES[:2], 3: AXES, 4: LAYER_AXES}.get(len(names), ())
+        if set(names) != set(wanted):
+            raise InputError(
+                f"axes must name query and key, and head, and layer, each at most once (for example "
+                f"'layer,head,query,key'), but is {axes!r}."
+            )
+        if array.ndim != len(names):
+            raise InputError(f"axes {axes!r} names {len(names)} axes, but the array has shape {array.shape}.")
+        arranged = array.transpose([names.index(axis) for axis in wanted])
+        if len(names) == 4:
+            return cls.from_layers(arranged, **labels)
+        return cls(np.ascontiguousarray(arranged), **labels)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The lengths of the axes."""
@@ -134,8 +164,6 @@ class NetworkTensor:
 
     def to_xarray(self) -> "xarray.DataArray":
         """Return an xarray.DataArray with the labels as coordinates."""
-        import xarray
-
         coords: dict[str, Any] = {}
         if self.data.ndim == 3:
             coords["layer"] = ("head", [layer for layer, _ in self.heads])
@@ -147,6 +175,37 @@ class NetworkTensor:
         return xarray.DataArray(
             self.data, dims=self.axes, coords=coords, name=self.field, attrs=dict(self.provenance)
         )
+
+
+def with_axes(x: object, axes: str | None = None) -> NetworkTensor | FloatArray:
+    """Return the tensor that an array with these axes stands for.
+
+    Parameters
+    ----------
+    x : NetworkTensor or array
+    axes
+        As in :meth:`NetworkTensor.from_axes`. A plain array of two or three axes needs none: it is
+        (query, key[, head]). ``"query,key,head,axis3"`` and so on leave an array of any number of axes as it is.
+    """
+    if isinstance(x, NetworkTensor):
+        if axes is not None:
+            raise InputError(f"a NetworkTensor knows its axes: leave out axes={axes!r}.")
+        return x
+    array = as_float_array(x, "x")
+    names = axis_names(array.ndim)
+    if axes is not None:
+        return array if _words(axes) == names else NetworkTensor.from_axes(array, axes)
+    if array.ndim > len(AXES):
+        raise InputError(
+            f"x must have 2 or 3 axes (query, key[, head]) unless its axes are named, but its shape is "
+            f"{array.shape}. Pass axes='layer,head,query,key' for stacked attentions (or use "
+            f"NetworkTensor.from_layers), or axes={','.join(names)!r} to organize each axis by itself."
+        )
+    return array
+
+
+def _words(axes: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in axes.split(","))
 
 
 def _require_labels(name: str, labels: Sequence[object], n: int, axis: str) -> None:

@@ -6,38 +6,41 @@
       parts/.partial-*    a part that is being written, or that a killed run left behind
 
 A part is written under a ``.partial-`` name and renamed into place, so what has its final name is whole: a
-run that is killed loses at most the part it was writing, and the next run goes on after the last finished
-one. A lock file keeps two writers apart; readers need no lock, because finished parts never change.
+run that is killed loses at most the part it was writing, and the next run resumes after the last finished
+one. A lock file keeps two writers apart; readers need no lock, because finished parts never change. The header
+and every file of a part have digests, which are compared when they are read.
 """
 
 import errno
-import hashlib
 import json
+import logging
 import os
 import platform
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
+import zarr
+from filelock import BaseFileLock, FileLock, Timeout
 
 from headscape._version import __version__
 from headscape.errors import FileFormatError, StorageError
-
-if TYPE_CHECKING:
-    import zarr
-    from filelock import BaseFileLock
+from headscape.tensor.digests import content_hash as content_hash
+from headscape.tensor.digests import json_digest
+from headscape.tensor.part import MARKER, advice
+from headscape.tensor.part import Part as Part
+from headscape.tensor.part import PartWriter as PartWriter
+from headscape.tensor.safe_reading import read_json_object
 
 HEADER = "headscape.json"
 _PARTIAL = ".partial-"
-_CHUNK_BYTES = 1 << 24
+logger = logging.getLogger(__name__)
 
 
 def software_versions(*packages: str) -> dict[str, str]:
@@ -46,23 +49,6 @@ def software_versions(*packages: str) -> dict[str, str]:
     for package in ("numpy", "scipy", *packages):
         versions[package] = metadata.version(package)
     return versions
-
-
-def content_hash(*arrays: NDArray[Any]) -> str:
-    """Return a hash of the bytes, shapes and dtypes of arrays, the same on every machine.
-
-    Examples
-    --------
-    >>> content_hash(np.zeros(3)) == content_hash(np.zeros(4))
-    False
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        digest.update(f"{little.dtype.str}{little.shape}".encode())
-        for row in np.atleast_1d(little):
-            digest.update(np.ascontiguousarray(row).data)
-    return digest.hexdigest()
 
 
 def check_format(found: object, kind: str, newest: int, path: Path) -> int:
@@ -86,17 +72,24 @@ def check_format(found: object, kind: str, newest: int, path: Path) -> int:
 
 def read_header(path: Path) -> dict[str, Any]:
     """Return the header of a store, or raise if there is none or it is damaged."""
-    try:
-        header = json.loads((path / HEADER).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    header = read_json_object(path / HEADER, path)
+    if header is None:
         raise FileFormatError(
             f"{path} is not a headscape folder: it has no {HEADER}. Give a folder that headscape wrote."
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, NotADirectoryError) as error:
-        raise FileFormatError(f"{path / HEADER} is damaged ({error}). Write the folder again.") from error
-    if not isinstance(header, dict):
-        raise FileFormatError(f"{path / HEADER} is damaged: it is no JSON object. Write the folder again.")
+        )
     return header
+
+
+def _verify_header(header: dict[str, Any], path: Path) -> None:
+    """Raise unless a header has all that every store has, unchanged (older ones have no digest)."""
+    for name, wanted in (("versions", dict), ("parameters", dict), ("input_hash", str)):
+        if not isinstance(header.get(name), wanted):
+            raise FileFormatError(f"{path / HEADER} is damaged: {name!r} is missing or of a wrong type.")
+    if "digest" in header and header["digest"] != json_digest(header):
+        raise FileFormatError(
+            f"{path / HEADER} is damaged or was edited: it is not what was written. Restore it, or write the folder "
+            "again."
+        )
 
 
 @contextmanager
@@ -129,66 +122,13 @@ def write_text_atomically(path: Path, text: str) -> None:
             partial.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
-class PartWriter:
-    """Takes the arrays and attributes of one part while it is being written."""
-
-    group: "zarr.Group"
-
-    def array(self, name: str, data: NDArray[Any], chunks: tuple[int, ...] | None = None) -> None:
-        """Write one array, compressed, with a checksum on every chunk."""
-        from zarr.codecs import Crc32cCodec, ZstdCodec
-
-        self.group.create_array(
-            name,
-            data=np.asarray(data, order="C"),
-            chunks=chunks or _default_chunks(data.shape, data.itemsize),
-            compressors=[ZstdCodec(level=1), Crc32cCodec()],
-        )
-
-    def attributes(self, **values: Any) -> None:
-        """Write attributes: anything JSON can hold."""
-        self.group.update_attributes(values)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A finished part: arrays are read when they are indexed."""
-
-    path: Path
-    group: "zarr.Group"
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """The attributes that were written with the part."""
-        return dict(self.group.attrs)
-
-    def names(self) -> list[str]:
-        """Return the names of the arrays."""
-        return sorted(self.group.array_keys())
-
-    def array(self, name: str, index: Any = ...) -> NDArray[Any]:
-        """Read an array, or the slice ``index`` of it, checking its checksums."""
-        try:
-            return np.asarray(self.group[name][index])
-        except KeyError:
-            raise FileFormatError(
-                f"{self.path} holds no array {name!r}, only {', '.join(self.names())}."
-            ) from None
-        except (ValueError, RuntimeError, OSError) as error:
-            raise FileFormatError(
-                f"the array {name!r} in {self.path} is damaged ({error}). Delete that folder and run again: "
-                "only this part is made anew."
-            ) from error
-
-
 class Store:
     """A folder of finished parts.
 
     Use :meth:`create` to write (as a context manager: it holds the lock) and :meth:`open` to read.
     """
 
-    def __init__(self, path: Path, header: dict[str, Any], lock: "BaseFileLock | None" = None) -> None:
+    def __init__(self, path: Path, header: dict[str, Any], lock: BaseFileLock | None = None) -> None:
         self.path = path
         self.header = header
         self._lock = lock
@@ -220,9 +160,10 @@ class Store:
             "seed": seed,
             "input_hash": input_hash,
         }
+        header["digest"] = json_digest(header)
         with explain_write_errors(folder):
             if folder.is_dir() and not (folder / HEADER).exists():
-                foreign = [p.name for p in folder.iterdir() if p.name not in (".lock", "parts")]
+                foreign = [p.name for p in folder.iterdir() if not _is_own(p.name)]
                 if foreign:
                     raise StorageError(
                         f"{folder} holds other files ({', '.join(sorted(foreign)[:3])}, ...): give an empty or "
@@ -235,10 +176,14 @@ class Store:
             # A run that ended before its first part leaves nothing to go on with: it may be begun anew.
             if found is not None and (cls(folder, found).parts() or found.get("format") != header["format"]):
                 _require_same(found, header, folder)
+                _verify_header(found, folder)
+                header = found
             else:
                 write_text_atomically(folder / HEADER, json.dumps(header, indent=2) + "\n")
             for rest in (folder / "parts").glob(f"{_PARTIAL}*"):
                 shutil.rmtree(rest, ignore_errors=True)
+            for rest in folder.glob(f"{_PARTIAL}*-{HEADER}"):
+                rest.unlink()
         except BaseException:
             lock.release()
             raise
@@ -250,6 +195,7 @@ class Store:
         folder = Path(path)
         header = read_header(folder)
         check_format(header.get("format"), kind, newest, folder)
+        _verify_header(header, folder)
         return cls(folder, header)
 
     def __enter__(self) -> Self:
@@ -275,15 +221,15 @@ class Store:
     @contextmanager
     def writing(self, name: str) -> Iterator[PartWriter]:
         """Write a part; it appears whole when the block ends, or not at all."""
-        import zarr
-
         if self._lock is None:
             raise StorageError(f"{self.path} was opened for reading; open it with Store.create to write.")
         final = self.path / "parts" / name
         partial = self.path / "parts" / f"{_PARTIAL}{uuid.uuid4().hex[:8]}-{name}"
         with explain_write_errors(final):
             try:
-                yield PartWriter(zarr.open_group(partial, mode="w", zarr_format=3))
+                part = PartWriter(partial, zarr.open_group(partial, mode="w", zarr_format=3))
+                yield part
+                part.finish()
                 partial.rename(final)
             finally:
                 if partial.exists():
@@ -291,44 +237,62 @@ class Store:
 
     def read(self, name: str) -> Part:
         """Return a finished part."""
-        import zarr
-
         path = self.path / "parts" / name
         if not self.has(name):
             have = ", ".join(self.parts()) or "none"
             raise FileFormatError(f"{self.path} has no finished part {name!r} (finished: {have}).")
-        try:
-            return Part(path, zarr.open_group(path, mode="r", zarr_format=3))
-        except (FileNotFoundError, ValueError, KeyError) as error:
-            raise FileFormatError(f"{path} is damaged ({error}). Delete it and run again.") from error
+        if not path.resolve().is_relative_to(self.path.resolve()):
+            raise FileFormatError(f"{path} is a link that leads out of {self.path}.")
+        part = Part.open(path)
+        if part.arrays is None:
+            if "digest" in self.header:
+                raise FileFormatError(f"{path} is damaged: {MARKER} is missing. {advice(path)}")
+            _warn_unverified(self.path)
+        return part
 
 
-def _default_chunks(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Cut the first axis so that a chunk stays near 16 MB; other axes stay whole."""
-    row = max(1, int(np.prod(shape[1:], dtype=np.int64)) * itemsize)
-    rows = max(1, min(shape[0], _CHUNK_BYTES // row)) if shape else 1
-    return (rows, *(max(1, n) for n in shape[1:])) if shape else ()
+@cache
+def _warn_unverified(path: Path) -> None:
+    """Warn once per store."""
+    logger.warning(
+        "%s was written by an older headscape: its parts have no digests and are not verified", path
+    )
 
 
-def _acquire(folder: Path) -> "BaseFileLock":
-    from filelock import FileLock, Timeout
+def _is_own(name: str) -> bool:
+    """Tell whether a file may be in a folder whose header was never finished."""
+    return name in (".lock", "parts") or name.startswith(_PARTIAL)
 
+
+def _acquire(folder: Path) -> BaseFileLock:
     lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise StorageError(
-            f"another run is writing to {folder}. Wait for it to end, or give another output folder."
-        ) from None
+    with explain_write_errors(folder):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise StorageError(
+                f"another run is writing to {folder}. Wait for it to end, or give another output folder."
+            ) from None
     return lock
 
 
 def _require_same(found: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
-    """Resume only what was begun with the same kind, input and parameters."""
-    for key in ("format", "input_hash", "parameters", "seed"):
-        if found.get(key) != wanted[key]:
-            what = "input hash, that is other text, images or windows" if key == "input_hash" else key
-            raise StorageError(
-                f"{folder} was begun with another {what} ({found.get(key)!r} there, "
-                f"{wanted[key]!r} now). Give another output folder, or delete this one."
-            )
+    """Resume only what was started with the same kind, input, parameters and seed."""
+    advice = "Use another folder or delete this one."
+    if found.get("format") != wanted["format"]:
+        raise StorageError(f"{folder} holds {found.get('format')!r}, not {wanted['format']!r}. {advice}")
+    old, new = (_flat({"seed": h.get("seed"), **(h.get("parameters") or {})}) for h in (found, wanted))
+    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    if changed:
+        before, now = (", ".join(f"{name}={of.get(name)!r}" for name in changed) for of in (old, new))
+        raise StorageError(f"{folder} was started with {before}, now {now}. {advice}")
+    if found.get("input_hash") != wanted["input_hash"]:
+        raise StorageError(f"{folder} was started with other inputs (text, images or windows). {advice}")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested parameters under dotted names, so that each can be compared and named."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat

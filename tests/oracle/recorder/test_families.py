@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from headscape.errors import ModelError
-from headscape.models.adapters.attention_interface import WORKING_FAMILIES, observed
+from headscape.models.adapters.families import WORKING_FAMILIES
+from headscape.models.anatomy import observed
 from headscape.recorder.recording import Recording, record_batch
 from headscape.tensor.fields import energy, logits, probs
 from tiny_models import (

@@ -8,19 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscape.ablation.ablation_result import AblationStudy, Curve, is_random
+from headscape.ablation.ablation_result import AblationStudy
+from headscape.ablation.curves import Curve, is_random
 from headscape.analysis.intervals import bootstrap
 from headscape.errors import FileFormatError, HeadscapeError, InputError
+from headscape.notices import Notice
 
 COUNTS, HEADS, WINDOWS = (2, 5, 10), 20, 12
 
 
-def curve(*rises, noise=0.0, seed=0, windows=WINDOWS, accuracy=None):
-    """One row of rises by count per draw, on an intact loss of 2."""
+def curve(*increases, noise=0.0, seed=0, windows=WINDOWS, accuracy=None):
+    """One row of increases by count per draw, on an intact loss of 2."""
     rng = np.random.default_rng(seed)
-    rises = np.asarray(rises, dtype=np.float64)
-    losses = 2.0 + rises[:, :, None] + noise * rng.standard_normal((*rises.shape, windows))
-    orders = np.stack([rng.permutation(HEADS)[:10] for _ in rises])
+    increases = np.asarray(increases, dtype=np.float64)
+    losses = 2.0 + increases[:, :, None] + noise * rng.standard_normal((*increases.shape, windows))
+    orders = np.stack([rng.permutation(HEADS)[:10] for _ in increases])
     return Curve(losses, np.stack([orders // 4, orders % 4], axis=-1), accuracy)
 
 
@@ -78,7 +80,7 @@ def test_the_difference_is_that_of_the_areas_paired_over_windows():
     mine, other = curve([0.1, 0.3, 1.0]), curve([0.2, 0.4, 1.1], [0.2, 0.4, 1.1])
     shifted = [Curve(c.losses + levels, c.orders) for c in (mine, other)]
     found = study_of({"mine": shifted[0], "random": shifted[1]}).verdicts["mine"].difference
-    # A rise of 0.1 less at every count, and of 0.05 on average before the first.
+    # An increase of 0.1 less at every count, and of 0.05 on average before the first.
     assert found.estimate == pytest.approx(-0.1 * (0.8 + 0.1))
     assert found.high - found.low < 1e-12
 
@@ -108,8 +110,8 @@ def test_repaired_rankings_are_compared_with_repaired_random_orders():
 
 
 def test_intervals_are_over_windows_for_rankings_and_over_draws_for_random_orders(study):
-    rises = study.increase("good")[0, 1]
-    assert study.interval("good", 5) == bootstrap(rises)
+    increases = study.increase("good")[0, 1]
+    assert study.interval("good", 5) == bootstrap(increases)
     means = study.increase("random")[:, 1].mean(axis=1)
     band = study.interval("random", 5)
     assert band.estimate == pytest.approx(means.mean())
@@ -145,13 +147,13 @@ def test_heads_to_spare():
     assert surely < likely
     assert study.spare(0.2)["some"] == (10, 10)
     assert study_of(curves, relative=False).spare(0.05)["some"] == (2, 2)
-    assert "some 5 (25%)" in study.findings[-1]
-    assert study.findings[-1].startswith("Heads of 20 that can go for less than 5% of the intact loss")
+    assert study.findings[-1].startswith("Of 20 heads, ")
+    assert "less than 5 % higher loss: 10 (50%) with all, 5 (25%) with some" in study.findings[-1]
 
 
 def test_the_first_finding_names_the_best_at_a_tenth_of_the_heads(study):
     assert study.findings[0].startswith(
-        "With 2 of 20 heads off (10%) the loss of 2 (nats per token) rises by"
+        "With 2 of 20 heads off (10%) the loss of 2 (nats per token) increases by"
     )
     assert "with good, the best over all counts (smallest area); like " in study.findings[0]
     assert len(study.findings) == 5
@@ -208,7 +210,7 @@ def test_saved_and_loaded_is_the_same(tmp_path_factory, draws, windows, counts, 
         intact=rng.random(windows),
         intact_accuracy=rng.random(windows) if accuracy else None,
         perplexity=bool(seed % 2),
-        warnings=("careful",),
+        warnings=(Notice("few-windows", "careful"),),
         parameters={"seed": seed, "model": {"name": "x", "revision": None}},
         input_hash="abc",
     )
@@ -216,6 +218,7 @@ def test_saved_and_loaded_is_the_same(tmp_path_factory, draws, windows, counts, 
     study.save(folder)
     found = AblationStudy.load(folder)
     assert found.attributes() == study.attributes()
+    assert found.warnings == study.warnings
     assert found.arrays().keys() == study.arrays().keys()
     for name, array in study.arrays().items():
         np.testing.assert_array_equal(found.arrays()[name], array)
@@ -228,6 +231,12 @@ def test_the_last_study_of_a_folder_is_loaded(tmp_path, study):
     assert AblationStudy.load(tmp_path).methods == ("mine",)
     study.save(tmp_path)
     assert AblationStudy.load(tmp_path).methods == study.methods
+
+
+def test_warnings_of_older_files_are_read():
+    study = study_of({"mine": RANDOM})
+    old = AblationStudy.from_arrays(study.arrays(), {**study.attributes(), "warnings": ["careful"]})
+    assert [notice.message for notice in old.warnings] == ["careful"]
 
 
 def test_folders_without_a_study(tmp_path, study):
@@ -251,3 +260,10 @@ def test_without_random_orders_there_are_no_verdicts():
     assert study.verdicts == {}
     assert len(study.findings) == 2
     assert repr(study) == "AblationStudy(mine; 3 counts up to 10 of 20 heads, 12 windows)"
+
+
+def test_three_windows_are_too_few_for_a_verdict():
+    curves = {"good": curve([0.0, 0.0, 0.0], windows=3), "random": curve([1, 2, 3], [1, 2, 3], windows=3)}
+    verdict = study_of(curves, intact=np.full(3, 2.0)).verdicts["good"]
+    assert verdict.word == "not judged against random"
+    assert "nan" not in str(verdict)

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from headscape.ablation.activations import LayerSignals
 from headscape.ablation.greedy import ScorePrices, greedy_removal, removable_units, single_heads
-from headscape.ablation.projections import OutputProjection
 from headscape.ablation.scores.reconstruction import RIDGE, ReconstructionPrices
-from headscape.models.attention_modules import AttentionSite
-from headscape.pruning.grouping import removable
+from headscape.models.anatomy import AttentionModule
+from headscape.models.projection import Projection
+from headscape.pruning.plan import removable
 
 SHAPES = [(6, 6), (6, 2), (6, 3), (8, 4), (6, 1), (4, 2)]
 
 
 def layers(count, n_heads=4, n_kv_heads=4):
-    return [AttentionSite("self", ("", ""), i, f"layer{i}", n_heads, n_kv_heads) for i in range(count)]
+    return [AttentionModule(None, f"layer{i}", "self", i, n_heads, n_kv_heads, 8) for i in range(count)]
 
 
 class Pairwise:
@@ -136,7 +136,7 @@ def prices_of(a, g, w):
         module.weight.copy_(torch.from_numpy(w))
     half = len(a) // 2
     parts = [[torch.from_numpy(x[:half]).float(), torch.from_numpy(x[half:]).float()] for x in (a, g)]
-    return ReconstructionPrices(LayerSignals(*parts), OutputProjection(module, 4))
+    return ReconstructionPrices(LayerSignals(*parts), Projection(module, 4))
 
 
 @pytest.mark.parametrize("gone", [[0], [2, 1], [0, 1, 3], [0, 1, 2, 3]])

@@ -6,16 +6,16 @@ import torch
 import transformers
 
 import headscape.ablation.objective as objective_module
+from evaluator_cases import evidence_of, objective_of
 from headscape.errors import InputError, ModelError
 from headscape.recorder.gates import switched_off
-from tests.tiny_models import (
+from tiny_models import (
     BIDIRECTIONAL,
     inputs_of,
     tiny_causal_model,
     tiny_model,
     token_ids,
 )
-from tests.unit.ablation.evaluator_cases import evidence_of, objective_of
 
 MASK, PAD = 3, 0
 
@@ -193,7 +193,7 @@ def test_other_models_are_judged_by_how_much_their_output_moves(family):
     assert objective.evaluate(model).losses.tolist() == [0.0, 0.0, 0.0]
     evaluator = evidence_of(model, inputs)
     off = [(0, 1), (1, 2)]
-    with torch.no_grad(), switched_off(model, evaluator.sites, off):
+    with torch.no_grad(), switched_off(evaluator.modules, off):
         moved = model(**inputs).last_hidden_state
         found = objective.evaluate(model).losses
     with torch.no_grad():

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 import headscape as hs
+from evaluator_cases import copy_head, evidence_of, silence, wide_llama
 from headscape.ablation.rankings import ranking_of
 from headscape.ablation.repair import repair
 from headscape.ablation.scores.reconstruction import reconstruction_prices
-from tests.tiny_models import tiny_causal_model, token_ids
-from tests.unit.ablation.evaluator_cases import copy_head, evidence_of, silence, wide_llama
+from tiny_models import tiny_causal_model, token_ids
 
 ZERO = [(0, 2), (1, 1), (1, 3)]
 COPIES = [(1, 0), (1, 2)]

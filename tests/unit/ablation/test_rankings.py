@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import headscape as hs
+from evaluator_cases import evidence_of
 from headscape.ablation.rankings import METHODS, HeadRanking, ranking_of, read_scores
 from headscape.errors import InputError
 from headscape.recorder.capturing import capture
 from headscape.recorder.gates import gated, switched_off
-from tests.tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
-from tests.unit.ablation.evaluator_cases import evidence_of
+from tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
 
 IDS = token_ids(3, length=16)
 HEADS = tuple((layer, head) for layer in range(2) for head in range(4))
@@ -115,15 +115,15 @@ def test_counts_beyond_the_heads():
 
 
 def test_gradient_is_the_mean_of_absolute_slopes_window_by_window(evaluator):
-    model, sites, step = evaluator.model, evaluator.sites, 0.02
+    modules, step = evaluator.modules, 0.02
     stencil = {1: 8 / 12, -1: -8 / 12, 2: -1 / 12, -2: 1 / 12}
     slopes = np.zeros((8, 3))
     for i, (layer, head) in enumerate(HEADS):
         for places, weight in stencil.items():
             gate = torch.ones(4)
             gate[head] += places * step
-            with gated(model, sites, {layer: gate}):
-                slopes[i] += weight * evaluator.objective.evaluate(model).losses / step
+            with gated(modules, {layer: gate}):
+                slopes[i] += weight * evaluator.objective.evaluate(evaluator.model).losses / step
     found = ranking_of(evaluator, "gradient").scores
     np.testing.assert_allclose(found, np.abs(slopes).mean(axis=1), rtol=0.01, atol=2e-4)
     # The absolute value comes before the mean: windows of opposite sign do not cancel.
@@ -226,7 +226,7 @@ def test_leave_one_out_is_the_difference_of_losses(evaluator):
     objective = evaluator.objective
     intact = objective.evaluate(evaluator.model).losses.mean()
     for score, pair in zip(found, HEADS, strict=True):
-        with switched_off(evaluator.model, evaluator.sites, [pair]):
+        with switched_off(evaluator.modules, [pair]):
             assert score == pytest.approx(
                 objective.evaluate(evaluator.model).losses.mean() - intact, abs=1e-5
             )

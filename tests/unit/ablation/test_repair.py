@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from evaluator_cases import copy_head, evidence_of, state_of, unchanged, wide_llama
 from headscape.ablation import repair as repair_module
 from headscape.ablation.repair import RIDGE, repair
 from headscape.errors import InputError, ModelError
 from headscape.recorder.gates import switched_off
-from tests.tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
-from tests.unit.ablation.evaluator_cases import copy_head, evidence_of, state_of, unchanged, wide_llama
+from tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
 
 MANY = token_ids(12, length=40)  # 480 tokens for at most 32 activations
 
@@ -22,7 +22,7 @@ def activations(evaluator, layer, off=()):
     )
     try:
         for batch in evaluator.objective.batches:
-            with torch.no_grad(), switched_off(evaluator.model, evaluator.sites, off):
+            with torch.no_grad(), switched_off(evaluator.modules, off):
                 evaluator.model(**batch.arguments)
     finally:
         hook.remove()

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 import headscape.ablation.resumed_forward as prefix_module
+from evaluator_cases import evidence_of
 from headscape.ablation.resumed_forward import Prefix
 from headscape.models.adapters.attention_interface import NAME
 from headscape.recorder.gates import observed_plainly, switched_off
-from tests.tiny_models import CAUSAL, SEQ2SEQ, inputs_of, tiny_causal_model, tiny_model, token_ids
-from tests.unit.ablation.evaluator_cases import evidence_of
+from tiny_models import CAUSAL, SEQ2SEQ, inputs_of, tiny_causal_model, tiny_model, token_ids
 
 LAYERS = {"num_hidden_layers": 4}
 ENTERED = [
@@ -30,7 +30,7 @@ def prefix_of(family, model=None, rows=3, **changes):
     model = model or (tiny_causal_model if family in CAUSAL else tiny_model)(family, **changes)
     evaluator = evidence_of(model, inputs_of(family, rows=rows))
     with observed_plainly(model):
-        return Prefix(model, evaluator.sites, evaluator.objective), evaluator
+        return Prefix(evaluator.modules, evaluator.objective), evaluator
 
 
 def calls_of(modules):
@@ -52,7 +52,7 @@ def test_losses_are_those_of_whole_passes(family):
     prefix, evaluator = prefix_of(family, **LAYERS)
     assert len(prefix.blocks) == 4
     for off in ([(1, 0)], [(2, 1), (3, 0)], [(3, 3)], [(0, 1), (2, 2)]):
-        with switched_off(prefix.model, evaluator.sites, off):
+        with switched_off(evaluator.modules, off):
             found = prefix.evaluate(min(layer for layer, _ in off)).losses
             whole = evaluator.objective.evaluate(prefix.model).losses
         assert found.tolist() == whole.tolist()
@@ -62,10 +62,10 @@ def test_losses_are_those_of_whole_passes(family):
 def test_blocks_before_the_first_touched_one_are_not_computed():
     prefix, evaluator = prefix_of("Llama", **LAYERS)
     counts, handles = calls_of([layer.mlp for layer in prefix.model.model.layers])
-    with switched_off(prefix.model, evaluator.sites, [(2, 0)]):
+    with switched_off(evaluator.modules, [(2, 0)]):
         prefix.evaluate(2)
     assert counts == [0, 0, 1, 1]
-    with switched_off(prefix.model, evaluator.sites, [(0, 0)]):
+    with switched_off(evaluator.modules, [(0, 0)]):
         prefix.evaluate(0)
     assert counts == [1, 1, 2, 2]
     for handle in handles:
@@ -85,7 +85,7 @@ def test_several_batches_keep_apart(monkeypatch):
     monkeypatch.setattr("headscape.ablation.objective._TOKENS_A_BATCH", 24)
     prefix, evaluator = prefix_of("Llama", rows=5, **LAYERS)
     assert len(evaluator.objective.batches) == 3
-    with switched_off(prefix.model, evaluator.sites, [(2, 1)]):
+    with switched_off(evaluator.modules, [(2, 1)]):
         assert (
             prefix.evaluate(2).losses.tolist() == evaluator.objective.evaluate(prefix.model).losses.tolist()
         )
@@ -93,14 +93,14 @@ def test_several_batches_keep_apart(monkeypatch):
 
 def test_a_single_layer():
     prefix, evaluator = prefix_of("Llama", num_hidden_layers=1)
-    with switched_off(prefix.model, evaluator.sites, [(0, 1)]):
+    with switched_off(evaluator.modules, [(0, 1)]):
         assert (
             prefix.evaluate(0).losses.tolist() == evaluator.objective.evaluate(prefix.model).losses.tolist()
         )
 
 
 def whole_passes(prefix, evaluator, off):
-    with switched_off(evaluator.model, evaluator.sites, off):
+    with switched_off(evaluator.modules, off):
         found = prefix.evaluate(min(layer for layer, _ in off)).losses
         whole = evaluator.objective.evaluate(evaluator.model).losses
     return not prefix.blocks and found.tolist() == whole.tolist()
@@ -139,7 +139,7 @@ def test_stacks_of_encoder_decoder_models(family, stack):
     evaluator.losses()
     off = [(1, 0)]
     found = evaluator.losses(off)
-    with switched_off(evaluator.model, evaluator.sites, off):
+    with switched_off(evaluator.modules, off):
         assert found.tolist() == evaluator.objective.evaluate(evaluator.model).losses.tolist()
 
 

@@ -53,11 +53,13 @@ def test_strong_heads_stay_on_top(study):
 def test_frame_has_a_row_a_head_with_intervals_around_the_means(study):
     frame = study.to_frame()
     assert list(zip(frame["layer"], frame["head"], strict=True)) == list(study.heads)
-    np.testing.assert_allclose(frame["entropy"], study.entropies.mean(axis=0))
-    assert (frame["entropy_low"] <= frame["entropy"]).all()
-    assert (frame["entropy"] <= frame["entropy_high"]).all()
-    assert (frame["rank_min"] <= frame["rank"]).all()
-    assert frame["bottom_count"].sum() == 4
+    np.testing.assert_allclose(frame["haar_entropy"], study.entropies.mean(axis=0))
+    assert (frame["haar_entropy_low"] <= frame["haar_entropy"]).all()
+    assert (frame["haar_entropy"] <= frame["haar_entropy_high"]).all()
+    assert (frame["haar_rank_min"] <= frame["haar_rank"]).all()
+    assert frame["haar_bottom_count"].sum() == 4
+    # "entropy" alone would be read as that of the attention.
+    assert not [name for name in frame if "entropy" in name and not name.startswith("haar_")]
 
 
 def test_ranks_are_compared_with_half_and_twice_k(study):
@@ -156,5 +158,16 @@ def test_bad_input_is_refused():
         hs.entropy_study([x.data, x.data[:, :, :3]], k=50, n_iter=1)
     with pytest.raises(hs.HeadscapeError, match=r"window 1 has \(20, 20, 12\)"):
         hs.entropy_study([x.data, x.data[:, :20]], k=50, n_iter=1, trees="shared")
-    with pytest.raises(hs.HeadscapeError, match="480, but is 481"):
-        hs.entropy_study([x], k=481, n_iter=1)
+    with pytest.raises(hs.HeadscapeError, match=r"from 1 up.* but is 0"):
+        hs.entropy_study([x], k=0, n_iter=1)
+    with pytest.raises(hs.HeadscapeError, match=r"one array of shape \(2, 20, 24, 12\).*from_layers"):
+        hs.entropy_study(np.stack([x.data, x.data]))
+
+
+def test_three_tokens_have_fewer_wavelets_than_the_default_k():
+    x = np.random.default_rng(0).random((3, 3, 4))
+    found = hs.entropy_study([x, x], n_iter=1)
+    assert found.used.tolist() == [9, 9]
+    assert found.k_values.tolist() == [200, 800]
+    np.testing.assert_array_equal(found.entropies[0], hs.head_entropy(x, found.trees[0], 1.0))
+    np.testing.assert_array_equal(found.by_k[1], found.entropies)

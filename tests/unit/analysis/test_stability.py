@@ -3,26 +3,51 @@ import pytest
 from scipy import stats
 
 import headscape as hs
-from headscape.analysis.stability import RANKS_DO_NOT_REPEAT, jaccard_indices, kendall_w, rank_agreement
+from headscape.analysis.stability import jaccard_indices, kendall_w, rank_agreement
+from headscape.notices import UNSTABLE_RANKING
 
 
 def test_same_ranks_in_all_windows():
-    scores = np.arange(20.0) * np.array([[1.0], [2.0], [5.0]])
-    found = hs.rank_stability(scores)
+    scores = np.arange(20.0) * np.array([[1.0], [2.0], [5.0], [7.0]])
+    found = hs.rank_stability(scores, name="Haar entropy")
     for interval in (found.kendall_w, found.rank_correlation, found.jaccard_bottom, found.jaccard_top):
         np.testing.assert_allclose([interval.estimate, interval.low, interval.high], 1)
-    assert found.bottom_counts.tolist() == [3, 3] + [0] * 18
-    assert found.top_counts.tolist() == [0] * 18 + [3, 3]
+    assert found.bottom_counts.tolist() == [4, 4] + [0] * 18
+    assert found.top_counts.tolist() == [0] * 18 + [4, 4]
     assert found.warnings == ()
-    assert "The ranks repeat over 3 windows" in found.verdict
+    assert "The Haar entropy ranking of the heads is stable: Kendall's W 1" in found.verdict
+    assert "over 4 windows" in found.verdict
+
+
+def test_fewer_than_four_windows_allow_no_interval_and_no_verdict():
+    scores = np.random.default_rng(0).standard_normal((3, 30))
+    for windows in (1, 2, 3):
+        found = hs.rank_stability(scores[:windows])
+        assert not found.kendall_w.has_bounds
+        assert not found.jaccard_bottom.has_bounds
+        assert found.warnings == ()
+        assert "At least 4 windows are needed" in found.verdict
+        assert "stable:" not in found.verdict
+
+
+def test_bounds_stay_in_the_range_of_the_measure():
+    rng = np.random.default_rng(0)
+    for spread in (0.05, 1.0, 30.0):
+        found = hs.rank_stability(np.arange(30.0) + 10 * spread * rng.standard_normal((5, 30)))
+        for interval, lowest in (
+            (found.rank_correlation, -1),
+            (found.kendall_w, 0),
+            (found.jaccard_bottom, 0),
+        ):
+            assert lowest <= interval.low <= interval.estimate <= interval.high <= 1
 
 
 def test_noise_is_named():
     found = hs.rank_stability(np.random.default_rng(0).standard_normal((6, 100)))
     assert found.kendall_w.estimate < 0.35
     assert found.jaccard_bottom.estimate < 0.2
-    assert [w.name for w in found.warnings] == [RANKS_DO_NOT_REPEAT]
-    assert "do not repeat" in found.verdict
+    assert [w.name for w in found.warnings] == [UNSTABLE_RANKING]
+    assert "is not stable" in found.verdict
 
 
 def test_kendalls_w_against_friedmans_statistic_with_ties():
@@ -63,18 +88,12 @@ def test_ties_in_the_counts_go_to_the_more_extreme_rank():
     assert table["top"].tolist() == [(0, 3)]
 
 
-def test_one_window_says_so():
-    found = hs.rank_stability(np.arange(5.0)[None])
-    assert "not known" in found.verdict
-    assert found.warnings == ()
-
-
-@pytest.mark.parametrize("scores", [np.ones((3, 5)), np.arange(3.0)[:, None]])
+@pytest.mark.parametrize("scores", [np.ones((4, 5)), np.arange(4.0)[:, None]])
 def test_equal_scores_have_no_ranks(scores):
     found = hs.rank_stability(scores)
     assert np.isnan(found.kendall_w.estimate)
     assert found.warnings == ()
-    assert "no ranks to compare" in found.verdict
+    assert "there is no ranking" in found.verdict
 
 
 def test_agreement_of_two_rankings():

@@ -125,7 +125,7 @@ def test_a_scaled_key_stands_out_by_name(arrays):
     keys[:, 1, 0, 40] *= 100
     found = {s.name: s for s in energy_statements(energy_tables(Capture.from_arrays(queries, keys), [96]))}
     assert found["key incoherence"].exceptions == ((1, 0),)
-    assert "these stand out: 1.0." in found["key incoherence"].text
+    assert "1.0 (95)" in found["key incoherence"].text
     assert set(found["delocalization"].exceptions) == {(1, 0), (1, 1), (1, 2)}
     # Their mu_K is not ordinary, so they are no counter-examples.
     assert found["counter-examples"].exceptions == ()

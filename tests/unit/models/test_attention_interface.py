@@ -7,9 +7,11 @@ import torch
 
 from headscape.errors import InputError, ModelError
 from headscape.models.adapters import attention_interface as attention_module
-from headscape.models.adapters.attention_interface import NAME, attention, is_plain_causal, observed
+from headscape.models.adapters.attention_interface import NAME, attention, is_plain_causal
+from headscape.models.anatomy import observed
+from headscape.models.stacks import LayerNumbers
 from headscape.recorder.recording import Recording, record_batch
-from tests.tiny_models import inputs_of, tiny_model
+from tiny_models import inputs_of, tiny_model
 
 
 class Gates:
@@ -21,8 +23,6 @@ class Gates:
 
     def see(self, call):
         self.names.append(call.name)
-
-    def gate(self, call):
         return self.factors
 
 
@@ -84,7 +84,9 @@ def test_hooks_of_the_user_stay():
 
 
 def test_a_model_that_is_not_from_transformers_is_refused():
-    with pytest.raises(ModelError, match=r"Linear cannot be seen: it is not a transformers model. Families"):
+    with pytest.raises(
+        ModelError, match=r"cannot observe attention of Linear: not a transformers model .*Llama"
+    ):
         record_batch(torch.nn.Linear(2, 2), inputs_of("Llama"))
     with pytest.raises(InputError, match="inputs must hold tensors, such as input_ids, but have nothing"):
         record_batch(tiny_model("Llama"), {})
@@ -169,7 +171,7 @@ def test_gradients_flow_through_gates_and_all_terms(terms):
     module.num_key_value_groups = 2
 
     def output(gate, *tensors):
-        attention_module._watched[module] = [("attn", Gates(gate))]
+        attention_module._watched[module] = [("attn", LayerNumbers(), Gates(gate))]
         return attention(module, *tensors, mask, scaling=0.7, **extra)[0]
 
     arguments = [x.double().requires_grad_() for x in (torch.rand(4), q, k, v)]

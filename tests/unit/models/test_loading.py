@@ -9,9 +9,9 @@ import torch
 import transformers
 
 from headscape.errors import InputError, MissingDependencyError, ModelError
-from headscape.models import local_weights as weights
-from headscape.models.loading import load_model, weights_hash
-from tests.tiny_models import inputs_of, tiny_model
+from headscape.models import gguf, packaged
+from headscape.models.loading import as_model, load_model, weights_hash
+from tiny_models import inputs_of, tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_missing_weights_and_missing_config(folder, tmp_path):
     with pytest.raises(ModelError, match="is damaged or incomplete"):
         load_model(tmp_path)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(ModelError, match=r"is no model: a folder with config\.json"):
+    with pytest.raises(ModelError, match=r"is not a model: expected a folder with config\.json"):
         load_model(tmp_path)
 
 
@@ -110,7 +110,7 @@ def test_code_that_comes_with_a_model_does_not_run(folder, tmp_path):
 def test_a_file_that_is_no_gguf(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADSCAPE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(100))
-    with pytest.raises(ModelError, match="no whole GGUF file"):
+    with pytest.raises(ModelError, match="not a complete GGUF file of a supported model"):
         load_model(tmp_path / "model.gguf")
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_dir() and p.name != "models"]
     (tmp_path / "model.bin").write_bytes(b"x")
@@ -126,7 +126,7 @@ def test_a_file_that_is_no_gguf(tmp_path, monkeypatch):
     ],
 )
 def test_missing_weights_say_how_to_install_them(name, command, monkeypatch):
-    monkeypatch.setattr(weights.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(packaged.util, "find_spec", lambda _: None)
     with pytest.raises(MissingDependencyError, match=command):
         load_model(name)
 
@@ -141,10 +141,10 @@ def test_a_gguf_file_is_converted_once_even_by_two_at_a_time(tmp_path, monkeypat
         folder.mkdir()
         (folder / "config.json").write_text("{}")
 
-    monkeypatch.setattr(weights, "_convert", convert)
+    monkeypatch.setattr(gguf, "_convert", convert)
     found: list[Path] = []
     threads = [
-        threading.Thread(target=lambda: found.append(weights.converted_gguf(tmp_path / "model.gguf")))
+        threading.Thread(target=lambda: found.append(gguf.converted_gguf(tmp_path / "model.gguf")))
         for _ in range(4)
     ]
     for thread in threads:
@@ -155,7 +155,7 @@ def test_a_gguf_file_is_converted_once_even_by_two_at_a_time(tmp_path, monkeypat
     assert len(set(found)) == 1
     assert (found[0] / "config.json").exists()
     (tmp_path / "model.gguf").write_bytes(b"other weights")
-    assert weights.converted_gguf(tmp_path / "model.gguf") != found[0]
+    assert gguf.converted_gguf(tmp_path / "model.gguf") != found[0]
 
 
 def test_a_failed_conversion_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -166,9 +166,9 @@ def test_a_failed_conversion_leaves_nothing_behind(tmp_path, monkeypatch):
         folder.mkdir()
         raise ModelError("half way")
 
-    monkeypatch.setattr(weights, "_convert", convert)
+    monkeypatch.setattr(gguf, "_convert", convert)
     with pytest.raises(ModelError, match="half way"):
-        weights.converted_gguf(tmp_path / "model.gguf")
+        gguf.converted_gguf(tmp_path / "model.gguf")
     assert not [path for path in (tmp_path / "cache" / "models").iterdir() if path.is_dir()]
 
 
@@ -177,3 +177,32 @@ def test_unknown_precision_and_device(folder):
         load_model(folder, dtype="int8")
     with pytest.raises(InputError, match="device must be one that torch can use here, but 'cuda:99' is not"):
         load_model(folder, device="cuda:99")
+
+
+def test_a_model_is_taken_as_it_comes(folder):
+    model = tiny_model("GPT2")
+    loaded = as_model(model)
+    assert (loaded.model, loaded.tokenizer, loaded.name) == (model, None, "GPT2Model")
+    assert as_model(loaded) is loaded
+    assert as_model(loaded, "letters").tokenizer == "letters"
+    assert as_model(str(folder)).name == str(folder)
+    with pytest.raises(InputError, match=r"model must be a transformers model, .*name, but is int"):
+        as_model(3)
+
+
+def test_modules_whose_attention_cannot_be_seen_are_refused_at_once():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    for model in (torch.nn.TransformerEncoder(layer, 2), torch.nn.Linear(2, 2)):
+        with pytest.raises(
+            ModelError, match=f"cannot observe attention of {type(model).__name__}: not a trans"
+        ):
+            as_model(model)
+
+
+def test_title_and_license(folder, tmp_path):
+    assert packaged.title_of("default") == "SmolLM2-135M-Instruct"
+    loaded = load_model(folder)
+    assert (loaded.title, loaded.license) == (str(folder), packaged.NOT_STATED)
+    path = copied(folder, tmp_path)
+    (path / "README.md").write_text("---\nlicense: mit\n---\n# A model\n")
+    assert load_model(path).license == "mit"

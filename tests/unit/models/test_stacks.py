@@ -3,8 +3,9 @@ from headscape.models.stacks import LayerNumbers, attention_kind, stack_names
 
 def numbered(names):
     numbers = LayerNumbers()
-    layers = [numbers.of(name)[1] for name in names]
-    return layers, list(stack_names(numbers.groups).values())
+    calls = [numbers.of(name) for name in names]
+    groups = list(dict.fromkeys(group for group, _ in calls))
+    return [layer for _, layer in calls], list(stack_names(groups).values())
 
 
 def test_one_stack_is_self():

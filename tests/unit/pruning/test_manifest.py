@@ -10,8 +10,8 @@ import torch
 import headscape as hs
 from headscape.errors import FileFormatError, ModelError
 from headscape.pruning.manifest import Manifest, manifest_of
-from tests.tiny_models import tiny_causal_model, tiny_model
-from tests.unit.pruning.pruning_cases import EVEN, FAMILIES, uneven
+from pruning_cases import EVEN, FAMILIES, uneven
+from tiny_models import tiny_causal_model, tiny_model
 
 
 def same_weights(a, b):
@@ -28,7 +28,7 @@ def test_an_applied_manifest_gives_the_same_model(family, tmp_path, caplog):
     assert same_weights(applied.model, pruned.model)
     assert applied.manifest == pruned.manifest
     assert manifest_of(applied.model) == pruned.manifest
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name.startswith("headscape")]
     assert [entry.name for entry in folder.iterdir()] == ["manifest.json"]
 
 
@@ -98,7 +98,7 @@ def test_damaged_manifests(tmp_path):
     (folder / "manifest.json").write_text("[")
     with pytest.raises(FileFormatError, match=r"manifest.json is damaged"):
         hs.apply_manifest(model, folder)
-    with pytest.raises(FileFormatError, match="holds no manifest of a pruned model"):
+    with pytest.raises(FileFormatError, match="is not the manifest of a pruned model"):
         hs.apply_manifest(model, tmp_path / "nowhere")
 
 

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 
 import headscape as hs
 from headscape.errors import FileFormatError, InputError, ModelError, StorageError
-from tests.tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
-from tests.unit.pruning.pruning_cases import EVEN, FAMILIES, LANGUAGE_MODELS, PLAIN, output_of, uneven
+from pruning_cases import EVEN, FAMILIES, LANGUAGE_MODELS, PLAIN, output_of, uneven
+from tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -86,7 +86,7 @@ def test_words_are_kept(tmp_path):
     assert loaded.manifest.method == "random"
     assert loaded.manifest.evaluation == "loss 2.0 -> 2.1"
     assert loaded.described(calibration="prose").manifest.method == "random"
-    assert loaded.summary == pruned.summary
+    assert loaded.summary() == pruned.summary()
 
 
 def test_folders_are_written_whole_and_nothing_else_is_lost(tmp_path, monkeypatch):
@@ -116,7 +116,9 @@ def test_models_that_were_not_pruned_are_refused(tmp_path):
     with pytest.raises(InputError, match="got a GPT2Model that was not pruned"):
         hs.save_pruned(model, tmp_path / "whole")
     model.save_pretrained(tmp_path / "whole")
-    with pytest.raises(FileFormatError, match=r"no model that headscape pruned.*Load it with hs.load_model"):
+    with pytest.raises(
+        FileFormatError, match=r"not a model that headscape pruned.*Load it with hs.load_model"
+    ):
         hs.load_pruned(tmp_path / "whole")
 
 
@@ -149,7 +151,7 @@ CHANGES = {
         FileFormatError,
         "holds a headscape study",
     ),
-    "no object": (lambda v: v.update(headscape_pruning=3), FileFormatError, "no JSON object"),
+    "no object": (lambda v: v.update(headscape_pruning=3), FileFormatError, "not a JSON object"),
     "layers": (lambda v: v["headscape_pruning"].pop("layers"), FileFormatError, "layers in .* are damaged"),
     "unknown heads": (
         lambda v: v["headscape_pruning"]["layers"][0].update(kept=[2, 9]),
@@ -237,12 +239,12 @@ def test_damaged_folders(folder, tmp_path):
     with pytest.raises(FileFormatError, match=r"weights in .* are damaged, incomplete"):
         hs.load_pruned(folder)
     (folder / "config.json").write_text('{"model_type": ')
-    with pytest.raises(FileFormatError, match=r"no whole config.json"):
+    with pytest.raises(FileFormatError, match=r"no complete config.json"):
         hs.load_pruned(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(FileFormatError, match=r"no folder with a config.json"):
+    with pytest.raises(FileFormatError, match=r"not a folder with a config.json"):
         hs.load_pruned(folder)
-    with pytest.raises(FileFormatError, match=r"no folder with a config.json"):
+    with pytest.raises(FileFormatError, match=r"not a folder with a config.json"):
         hs.load_pruned(tmp_path / "nowhere")
 
 

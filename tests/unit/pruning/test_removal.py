@@ -8,10 +8,9 @@ import torch
 
 import headscape as hs
 from headscape.errors import InputError, ModelError
-from headscape.pruning.removal import probed_sites
+from headscape.models.anatomy import attention_modules
 from headscape.recorder.gates import switched_off
-from tests.tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
-from tests.unit.pruning.pruning_cases import (
+from pruning_cases import (
     EVEN,
     FAMILIES,
     LANGUAGE_MODELS,
@@ -20,6 +19,7 @@ from tests.unit.pruning.pruning_cases import (
     output_of,
     uneven,
 )
+from tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
 
 
 def close(x, y):
@@ -50,7 +50,7 @@ def test_generation_gives_the_tokens_of_the_gated_model(family):
     model, ids = tiny_causal_model(family), token_ids(rows=2)
     options = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
     heads = uneven(family)
-    with switched_off(model, probed_sites(model), heads):
+    with switched_off(attention_modules(model), heads):
         wanted = model.generate(ids, **options)
     pruned = hs.prune(model, heads).model
     assert torch.equal(pruned.generate(ids, **options), wanted)
@@ -111,7 +111,7 @@ def test_what_cannot_go_stays_and_is_told(caplog):
     assert pruned.removed == ((0, 0), (0, 5))
     assert pruned.kept_back == ((0, 4), (1, 1))
     assert "2 of the heads asked for stay" in caplog.text
-    assert "2 more were asked for but stay (0.4, 1.1), because" in pruned.summary
+    assert "2 more were asked for but stay (0.4, 1.1), because" in pruned.description
     assert close(output_of(pruned.model, inputs), gated_output(model, pruned.removed, inputs))
 
 
@@ -170,7 +170,7 @@ def test_repaired_projections_are_written_without_the_removed_columns():
     assert torch.equal(pruned.model.h[1].attn.c_proj.weight, matrix.T[8:])
     assert torch.equal(pruned.model.h[1].attn.c_proj.bias, bias)
     assert pruned.manifest.repaired == (1,)
-    assert "output projections of 1 layers were fitted anew" in pruned.summary
+    assert "output projections of 1 layers were fitted anew" in pruned.description
 
 
 @pytest.mark.parametrize(
@@ -244,9 +244,9 @@ def test_other_modules_in_the_place_of_linear_layers():
 
 
 def test_no_model():
-    with pytest.raises(InputError, match=r"model must be a transformers model, but is str. Load one"):
-        hs.prune("gpt2", EVEN)
-    with pytest.raises(ModelError, match="Linear is no transformers model"):
+    with pytest.raises(InputError, match=r"model must be a transformers model, .* but is dict"):
+        hs.prune({}, EVEN)
+    with pytest.raises(ModelError, match="cannot observe attention of Linear: not a transformers model"):
         hs.prune(torch.nn.Linear(2, 2), EVEN)
 
 

@@ -7,8 +7,8 @@ import headscape as hs
 from headscape.errors import InputError
 from headscape.pruning.savings import Change, Savings
 from headscape.pruning.speed import measured_speed
-from tests.tiny_models import tiny_causal_model, tiny_model
-from tests.unit.pruning.pruning_cases import EVEN
+from pruning_cases import EVEN
+from tiny_models import tiny_causal_model, tiny_model
 
 
 def test_savings_of_a_whole_group_counted_by_hand():

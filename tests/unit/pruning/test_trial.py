@@ -8,13 +8,12 @@ import pytest
 import torch
 
 import headscape as hs
+from evaluator_cases import evidence_of, silence, state_of, unchanged, wide_llama
 from headscape.ablation.repair import repair
 from headscape.errors import InputError, ModelError
-from headscape.pruning.grouping import removable
-from headscape.pruning.model_card import model_card
+from headscape.pruning.plan import removable
 from headscape.pruning.trial import PruningTrial
-from tests.tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
-from tests.unit.ablation.evaluator_cases import evidence_of, silence, state_of, unchanged, wide_llama
+from tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
 
 EVALUATION, CALIBRATION = token_ids(8, seed=1), token_ids(12, seed=2)
 SCORES = np.array([5.0, 1.0, 7.0, 3.0, 0.0, 6.0, 2.0, 4.0])
@@ -37,7 +36,7 @@ def test_the_smaller_model_costs_what_the_trial_says(family, repaired):
     before = state_of(model)
     trial = trial_of(model, repair=repaired)
     assert unchanged(model, before)
-    pruned = trial.prune()
+    pruned = trial.prune(timing=False)
     assert unchanged(model, before)
     assert pruned.removed == tuple(sorted(trial.heads))
     wanted = trial.repaired if repaired else trial.gated
@@ -94,20 +93,22 @@ def test_random_heads_are_drawn_for_comparison():
 
 def test_findings_compare_with_random_heads_and_with_no_repair():
     def findings(gated, repaired, random):
-        rises = [np.full(8, 2.0) + rise for rise in (gated, repaired)]
+        losses = [np.full(8, 2.0) + increase for increase in (gated, repaired)]
         draws = np.full((5, 8), 2.0 + random)
-        trial = PruningTrial(None, ((0, 0),), "mine", 8, np.full(8, 2.0), *rises, draws, "nats", None, (6, 8))
+        trial = PruningTrial(
+            None, ((0, 0),), "mine", 8, np.full(8, 2.0), *losses, draws, "nats", None, (6, 8)
+        )
         return " ".join(trial.findings)
 
     good, bad = findings(0.3, 0.1, 0.2), findings(0.1, 0.3, 0.2)
     assert good.startswith(
-        "Without 1 of 8 heads (12%, chosen by mine) the loss of 2 (nats) rises by 0.1 [0.1, 0.1]"
+        "Without 1 of 8 heads (12%, chosen by mine) the loss of 2 (nats) increases by 0.1 [0.1, 0.1]"
     )
-    assert "Repair lowers the rise" in good
+    assert "Repair lowers the loss increase" in good
     assert good.endswith("the choice costs less.")
-    assert "rises by 0.1 [0.1, 0.1] without repair" in bad
+    assert "increases by 0.1 [0.1, 0.1] without repair" in bad
     assert "Repair makes it worse, by 0.2 [0.2, 0.2], and is left out" in bad
-    assert "does not reliably lower the rise, by 0" in findings(0.1, 0.1, 0.2)
+    assert "does not reliably lower the loss increase, by 0" in findings(0.1, 0.1, 0.2)
     assert findings(0.4, 0.3, 0.2).endswith("the choice costs more.")
     assert findings(0.4, 0.2, 0.2).endswith("the choice costs not clearly less.")
 
@@ -116,9 +117,9 @@ def test_a_repair_that_harms_is_not_used():
     trial = trial_of(tiny_causal_model("Llama"))
     harmed = dataclasses.replace(trial, repaired=trial.gated + 1.0)
     assert not harmed.repair_helps
-    assert harmed.prune().manifest.repaired == ()
+    assert harmed.prune(timing=False).manifest.repaired == ()
     helped = dataclasses.replace(trial, repaired=trial.gated - 1.0)
-    assert helped.prune().manifest.repaired == tuple(sorted({layer for layer, _ in trial.heads}))
+    assert helped.prune(timing=False).manifest.repaired == tuple(sorted({layer for layer, _ in trial.heads}))
 
 
 def test_given_heads():
@@ -131,8 +132,8 @@ def test_given_heads():
 def test_given_heads_that_have_to_stay_are_not_part_of_the_trial(repaired):
     trial = trial_of(tiny_causal_model("Llama"), heads=[(0, 0), (1, 3), (0, 2)], repair=repaired)
     assert trial.heads == ((0, 0), (0, 2))
-    assert "1 of the heads asked for stay (1.3)" in " ".join(trial.warnings)
-    pruned = trial.prune()
+    assert "1 of the heads asked for stay (1.3)" in trial.warnings[-1].message
+    pruned = trial.prune(timing=False)
     assert (pruned.removed, pruned.kept_back) == (trial.heads, ((1, 3),))
     wanted = trial.repaired if repaired else trial.gated
     np.testing.assert_allclose(losses_of(pruned.model), wanted, atol=1e-5)
@@ -146,15 +147,20 @@ def test_a_model_without_a_loss():
     assert trial.windows == (7, 7)
 
 
-def test_the_summary_and_the_card():
+def test_the_summary_and_the_card(tmp_path):
     trial = trial_of(tiny_causal_model("GPT2"), heads=[(0, 1), (1, 2), (1, 3)])
     summary = json.loads(json.dumps(trial.summary(), allow_nan=False))
     assert summary["heads"] == [[0, 1], [1, 2], [1, 3]]
     assert summary["increase"]["with repair"][0] == pytest.approx((trial.repaired - trial.intact).mean())
     assert summary["windows"] == {"calibration": 12, "evaluation": 8}
-    card = model_card(trial, trial.prune(), name="tiny", weights_license="mit")
-    assert "# tiny, without 3 attention heads" in card
-    assert "License of the original weights: mit." in card
+    pruned = trial.prune()
+    card = pruned.card
+    assert "# GPT2LMHeadModel, without 3 attention heads" in card
+    assert "License of the original weights: not stated" in card
+    assert str(pruned.speed) in card
+    assert pruned.summary()["speed"]["decoding"][0] == pytest.approx(pruned.speed.decoding.ratio)
+    hs.save_pruned(pruned, tmp_path / "smaller")
+    assert (tmp_path / "smaller" / "README.md").read_text() == card
     assert "| 0 | 1 | 3 of 4 |\n| 1 | 2, 3 | 2 of 4 |" in card
     assert f"| with repair | {trial.increases['with repair']} |" in card
     assert "hs.load_pruned" in card
@@ -166,7 +172,7 @@ def test_one_window_has_no_interval_but_a_summary():
         tiny_causal_model("GPT2"), EVALUATION[:1], calibration=CALIBRATION, heads=[(0, 1)], repair=False
     )
     assert trial.summary()["increase"]["without repair"][1] is None
-    assert "only 1 windows evaluate" in trial.warnings[0]
+    assert "evaluation windows (1)" in trial.warnings[0].message
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from headscape.ablation.projections import output_projections, put_back
 from headscape.errors import InputError, ModelError
-from headscape.models.attention_modules import attention_sites, site_heads
+from headscape.models.anatomy import attention_modules, of_stack, output_projections
+from headscape.models.projection import put_back
 from headscape.recorder.gates import gated, switched_off
-from tests.tiny_models import ALL, HEADS, LAYERS, inputs_of, tiny_model
+from tiny_models import ALL, inputs_of, tiny_model
 
 SHARED_WEIGHTS = {"Albert"}
 
@@ -22,12 +22,14 @@ def output_of(model, inputs):
 def test_a_gated_head_equals_zeroed_output_weights(family):
     model, inputs = tiny_model(family), inputs_of(family)
     intact = output_of(model, inputs)
-    for stack in stacks_of(model, inputs):
-        sites = attention_sites(model, inputs, stack=stack)
-        off = [(sites[0].layer, 1), (sites[-1].layer, 0), (sites[-1].layer, sites[-1].n_heads - 1)]
-        with switched_off(model, sites, off):
+    every = attention_modules(model, inputs)
+    for stack in dict.fromkeys(module.stack for module in every):
+        modules = of_stack(every, stack)
+        last = modules[-1]
+        off = [(modules[0].layer, 1), (last.layer, 0), (last.layer, last.n_heads - 1)]
+        with switched_off(modules, off):
             by_gates = output_of(model, inputs)
-        projections = output_projections(model, sites)
+        projections = output_projections(modules)
         with put_back(projections.values()), torch.no_grad():
             for layer, head in off:
                 projections[layer].matrix[:, projections[layer].columns([head])] = 0.0
@@ -37,46 +39,33 @@ def test_a_gated_head_equals_zeroed_output_weights(family):
     assert torch.equal(output_of(model, inputs), intact)
 
 
-def stacks_of(model, inputs):
-    with pytest.raises(InputError, match="stack must be one of") as caught:
-        attention_sites(model, inputs, stack="no such stack")
-    listed = str(caught.value).split("one of ")[1].split(", but")[0]
-    return listed.split(", ")
-
-
-def test_sites_name_every_head_layer_major():
-    sites = attention_sites(tiny_model("Llama"), inputs_of("Llama"))
-    assert [(site.layer, site.n_heads, site.n_kv_heads) for site in sites] == [(0, HEADS, 2), (1, HEADS, 2)]
-    assert site_heads(sites) == tuple((layer, head) for layer in range(LAYERS) for head in range(HEADS))
-
-
 def test_layers_that_share_their_weights_are_gated_apart_and_have_no_projection_of_their_own():
     model, inputs = tiny_model("Albert"), inputs_of("Albert")
-    sites = attention_sites(model, inputs)
-    assert [site.layer for site in sites] == [0, 1]
+    modules = attention_modules(model, inputs)
+    assert [module.layer for module in modules] == [0, 1]
     outputs = []
     for layer in (0, 1):
-        with switched_off(model, sites, [(layer, 2)]):
+        with switched_off(modules, [(layer, 2)]):
             # Twice: the count of layers starts anew with every pass.
             outputs += [output_of(model, inputs), output_of(model, inputs)]
     assert torch.equal(outputs[0], outputs[1])
     assert torch.equal(outputs[2], outputs[3])
     assert not torch.allclose(outputs[0], outputs[2])
     with pytest.raises(ModelError, match="share their weights"):
-        output_projections(model, sites)
+        output_projections(modules)
 
 
 @pytest.mark.parametrize("family", ["GPT2", "Llama", "Gemma2", "Bert", "ViT"])
 def test_gradient_of_the_gates_agrees_with_finite_differences(family):
     model, inputs = tiny_model(family, torch.float64), inputs_of(family)
     inputs = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
-    sites = attention_sites(model, inputs)
+    modules = attention_modules(model, inputs)
 
     def loss(gates):
-        with gated(model, sites, gates):
+        with gated(modules, gates):
             return model(**inputs).last_hidden_state.square().mean()
 
-    gates = {site.layer: torch.ones(site.n_heads, dtype=torch.float64, requires_grad=True) for site in sites}
+    gates = {m.layer: torch.ones(m.n_heads, dtype=torch.float64, requires_grad=True) for m in modules}
     gradients = torch.autograd.grad(loss(gates), list(gates.values()))
     # RMSNorm works in float32 whatever the model's dtype, so the step is large and the stencil of fourth order.
     step, stencil = 0.02, {1: 8 / 12, -1: -8 / 12, 2: -1 / 12, -2: 1 / 12}
@@ -92,14 +81,9 @@ def test_gradient_of_the_gates_agrees_with_finite_differences(family):
 
 def test_unknown_heads_are_named():
     model, inputs = tiny_model("GPT2"), inputs_of("GPT2")
-    sites = attention_sites(model, inputs)
+    modules = attention_modules(model, inputs)
     with (
         pytest.raises(InputError, match=r"it has no \(5, 0\): its layers go from 0 to 1, with 4 heads"),
-        switched_off(model, sites, [(0, 0), (5, 0)]),
+        switched_off(modules, [(0, 0), (5, 0)]),
     ):
         pass
-
-
-def test_models_that_hide_their_attention_are_refused():
-    with pytest.raises(ModelError, match="no attention was seen"):
-        attention_sites(tiny_model("GPTJ"), inputs_of("GPTJ"))

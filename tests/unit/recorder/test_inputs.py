@@ -4,28 +4,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from transformers import ViTForImageClassification
 
-from headscape.errors import InputError
+from headscape.errors import InputError, ModelError
 from headscape.recorder.inputs import InputReader
-from headscape.recorder.text import Tokens, column_of, special_tokens, token_labels
+from headscape.recorder.text import column_of, token_labels
+from headscape.recorder.window_sampling import special_tokens
+from letters import Letters
 from tiny_models import VOCAB, tiny_model, token_ids
-
-
-class Letters:
-    """A tokenizer whose tokens are letters; it puts 1 before and 2 after a text if told to."""
-
-    def __init__(self, special=False):
-        self.special = special
-
-    def __call__(self, text, add_special_tokens=True, **_):
-        ids = [4 + ord(letter) % 40 for letter in text]
-        return {"input_ids": [1, *ids, 2] if self.special and add_special_tokens else ids}
-
-    def convert_ids_to_tokens(self, ids):
-        return [f"<{i}>" for i in ids]
-
-    def decode(self, ids):
-        return "\ufffd" if ids[0] < 4 else f"t{ids[0]}"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +33,13 @@ def read(model, inputs, **options):
     return InputReader(model, options.pop("tokenizer", Letters()), **options).read(inputs)
 
 
-def test_a_text_is_cut_into_consecutive_windows(llama):
+def write(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_text_is_cut_into_windows(llama):
     letters = [4 + ord(letter) % 40 for letter in "abcdefghijklm"]
     assert ids_of(read(llama, "abcdefghijklm")) == [letters[:5], letters[5:10]]
     assert ids_of(read(llama, "abcdefghijklm", windows=1)) == [letters[:5]]
@@ -58,7 +50,11 @@ def test_a_text_is_cut_into_consecutive_windows(llama):
 @pytest.mark.parametrize("kind", [list, tuple, np.asarray, torch.as_tensor])
 def test_a_run_of_token_ids_is_cut_into_as_many_windows_as_asked_for(llama, kind):
     run = list(range(4, 30))
-    assert ids_of(read(llama, kind(run), windows=3)) == [run[:5], run[5:10], run[10:15]]
+    assert ids_of(read(llama, kind(run), windows=3)) == [run[:5], run[10:15], run[20:25]]
+    assert ids_of(read(llama, kind(run), windows=3, sample="first")) == [run[:5], run[5:10], run[10:15]]
+    drawn = ids_of(read(llama, kind(run), windows=3, sample="random", seed=1))
+    assert drawn == ids_of(read(llama, kind(run), windows=3, sample="random", seed=1)) == sorted(drawn)
+    assert all(ids in [run[i : i + 5] for i in range(0, 25, 5)] for ids in drawn)
 
 
 def test_special_tokens_go_around_every_window(llama):
@@ -67,14 +63,57 @@ def test_special_tokens_go_around_every_window(llama):
     assert [ids[-1] for ids in ids_of(windows)] == [2, 2]
     assert {len(ids) for ids in ids_of(windows)} == {5}
     assert special_tokens(Letters(special=True)) == ((1,), (2,))
-    with pytest.raises(InputError, match="room for 2 special tokens of this tokenizer, but is 2"):
+    with pytest.raises(InputError, match="length=2 leaves no room beside the 2 special tokens"):
         read(llama, "abcdefg", tokenizer=Letters(special=True), length=2)
 
 
 def test_files_are_read(llama, tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("abcdefg", encoding="utf-8")
+    path = write(tmp_path / "text.txt", "abcdefg")
     assert ids_of(read(llama, path)) == ids_of(read(llama, str(path))) == ids_of(read(llama, "abcdefg"))
+    assert [window.source for window in read(llama, path)] == ["text.txt"]
+    assert [window.source for window in read(llama, "abcdefg")] == [None]
+
+
+@pytest.mark.parametrize(
+    ("options", "shares"),
+    [
+        ({}, {"a.txt": 2, "b.txt": 2, "c.txt": 2}),
+        ({"windows": 5}, {"a.txt": 2, "b.txt": 2, "c.txt": 1}),
+        ({"windows": 3, "sample": "first"}, {"a.txt": 1, "b.txt": 1, "c.txt": 1}),
+    ],
+)
+@pytest.mark.parametrize("kind", [list, tuple, iter])
+def test_several_text_files_share_the_windows(llama, tmp_path, options, shares, kind):
+    contents = {"a.txt": "abcdefghijklmno", "b.txt": "pqrstuvwxyzABCDEFGHIJ", "c.txt": "KLMNOPQRSTU"}
+    paths = [write(tmp_path / name, content) for name, content in contents.items()]
+    found = read(llama, kind(paths), **options)
+    assert [window.source for window in found] == [name for name, n in shares.items() for _ in range(n)]
+    for name, content in contents.items():
+        wanted = read(llama, content, **{**options, "windows": shares[name]})
+        assert ids_of(window for window in found if window.source == name) == ids_of(wanted)
+
+
+def test_text_files_are_told_apart_by_their_folders(llama, tmp_path):
+    paths = [write(tmp_path / folder / "text.txt", "abcdefg") for folder in ("one", "two")]
+    assert [window.source for window in read(llama, paths)] == ["one/text.txt", "two/text.txt"]
+    with pytest.raises(InputError, match=r"text\.txt is given twice"):
+        read(llama, [paths[0], paths[0]])
+
+
+def test_text_files_can_be_joined(llama, tmp_path):
+    paths = [write(tmp_path / "a.txt", "abc"), write(tmp_path / "b.txt", "defg")]
+    assert ids_of(read(llama, paths, join=True, length=9)) == ids_of(read(llama, "abc\n\ndefg", length=9))
+
+
+def test_several_text_files_that_cannot_be_sampled(llama, tmp_path):
+    a, b = write(tmp_path / "a.txt", "abcdefghijk"), write(tmp_path / "b.txt", "abcdefg")
+    with pytest.raises(InputError, match="windows=1 is too few for 2 texts: pass windows=2"):
+        read(llama, [a, b], windows=1)
+    with pytest.raises(InputError, match=r"expected 2 windows of 5 tokens, but b\.txt has only 1"):
+        read(llama, [a, b], windows=4)
+    assert len(read(llama, [a, b], windows=4, at_most=True)) == 3
+    with pytest.raises(InputError, match=r"text files \(paths\) or strings, but not both"):
+        read(llama, ["abcdefg", a])
 
 
 @pytest.mark.parametrize(
@@ -83,10 +122,8 @@ def test_files_are_read(llama, tmp_path):
 def test_lists_and_dataset_rows_are_a_window_each(llama, rows):
     assert ids_of(read(llama, rows)) == ids_of(read(llama, "abcde")) + ids_of(read(llama, "hijkl"))
     joined = ids_of(read(llama, rows, join=True))
+    assert joined == ids_of(read(llama, "abcdefg\n\nhijklmn"))
     assert len(joined) == 3
-    assert [token for ids in joined for token in ids] == ids_of(read(llama, "abcdefg\n\nhijklmn", length=15))[
-        0
-    ]
     assert [len(ids) for ids in ids_of(read(llama, rows, length=None))] == [7, 7]
 
 
@@ -138,23 +175,28 @@ def test_labels_are_readable_or_the_names_of_tokens():
 @pytest.mark.parametrize(
     ("inputs", "options", "message"),
     [
-        ("abc", {}, r"the text has 3 tokens, but one window needs 5\. Give more text, or a smaller length"),
+        ("abc", {}, "the text has 3 tokens, but length=5: pass length=3 or more text"),
+        ([5, 6, 7], {}, "got 3 token ids, but length=5: pass length=3 or more tokens"),
+        ("abcdef", {"sample": "last"}, "sample must be one of spread, first, random, but is 'last'"),
+        ([[5, 6]], {"sample": "last"}, "sample must be one of spread, first, random"),
+        ("abcdef", {"seed": -1}, "seed must be a non-negative integer, but is -1"),
         ("   ", {}, "the text is empty"),
         (
             "abcdefghijk",
             {"windows": 3},
-            r"3 windows were asked for, but the input has only 2 \(of 5 tokens\)",
+            "expected 3 windows of 5 tokens, but the text has only 2",
         ),
-        (["abcdef", "abc"], {}, r"text 1 of the list \(join=True .* has 3 tokens, but one window needs 5"),
+        ([[5, 6]], {"windows": 2}, "expected 2 windows of 5 tokens, but the input has only 1"),
+        (["abcdef", "abc"], {}, "text 1 of the list: .* 3 tokens, but length=5.*join=True.*length=None"),
         ([], {}, "the list of inputs is empty"),
-        (7, {}, "inputs must be text, a file, .*, but is int"),
-        ("abcdef", {"length": 0}, "length must be a whole number from 1 up, but is 0"),
-        ("abcdef", {"windows": 1.5}, "windows must be a whole number from 1 up, but is 1.5"),
+        (7, {}, "inputs must be text, .*, but is int"),
+        ("abcdef", {"length": 0}, "length must be a positive integer, but is 0"),
+        ("abcdef", {"windows": 1.5}, "windows must be a positive integer, but is 1.5"),
         ("abcdef", {"tokenizer": None}, "text needs a tokenizer"),
         ("a" * 100, {"length": 65}, "at most 64 tokens, but a window has 65"),
-        (np.array([[1, VOCAB]]), {}, "token ids must be from 0 to 47, but they go from 1 to 48"),
+        (np.array([[1, VOCAB]]), {}, "token ids must be from 0 to 47, but range from 1 to 48"),
         ([[1, -2]], {}, "token ids must be from 0 to 47"),
-        ([[1, 2], ["a"]], {}, "rows of whole numbers"),
+        ([[1, 2], ["a"]], {}, "rows of integers"),
         (
             {"input_ids": [[1, 2]], "attention_mask": [[1, 1], [1, 1]]},
             {},
@@ -164,7 +206,7 @@ def test_labels_are_readable_or_the_names_of_tokens():
         (
             np.zeros((4, 4, 3), np.uint8),
             {},
-            "images need a model that looks at images, but LlamaModel reads input_ids",
+            "images need a vision model, but LlamaModel reads input_ids",
         ),
     ],
 )
@@ -178,8 +220,8 @@ def test_bad_inputs_give_one_clear_error(llama, inputs, options, message):
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
-        (bytes(range(256)), "no text file"),
-        (b"ab\0cd", "no text file"),
+        (bytes(range(256)), "is not UTF-8 text"),
+        (b"ab\0cd", "is not UTF-8 text"),
     ],
 )
 def test_files_that_are_no_text(llama, tmp_path, content, message):
@@ -192,8 +234,14 @@ def test_files_that_are_no_text(llama, tmp_path, content, message):
 def test_a_file_that_is_not_there(llama, tmp_path):
     with pytest.raises(InputError, match=r"missing\.txt does not exist"):
         read(llama, tmp_path / "missing.txt")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"expected a text file, but .* is a folder"):
         read(llama, tmp_path)
+
+
+def test_a_model_that_is_not_of_transformers():
+    layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    with pytest.raises(ModelError, match=r"TransformerEncoder cannot be captured.*Pass a transformers model"):
+        read(torch.nn.TransformerEncoder(layer, 1), torch.zeros(1, 4, 8))
 
 
 def test_the_only_text_column_is_found():
@@ -251,7 +299,8 @@ def test_patches_are_labeled_by_row_and_column(vit):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ("a cat", "looks at images, but 'a cat' is no image file"),
+        ("a cat", "ViTModel reads images, but 'a cat' is not an image file"),
+        ("a cat " * 1000, "ViTModel reads images, but 'a cat a cat"),
         (np.zeros((4, 4, 5), np.uint8), r"must be \(height, width, 3\), .*but its shape is \(4, 4, 5\)"),
         (np.zeros((4, 4), np.float32), r"must be \(height, width, 3\)"),
         (np.full((4, 4, 3), 7.0), "floats must lie between 0 and 1"),
@@ -268,17 +317,36 @@ def test_images_of_the_wrong_kind(vit, inputs, message):
 def test_image_files_that_cannot_be_read(vit, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(InputError, match=r"broken\.png is no image that can be read"):
+    with pytest.raises(InputError, match=r"broken\.png is not a readable image"):
         read(vit, tmp_path / "broken.png")
-    with pytest.raises(InputError, match=r"notes\.txt is no image that can be read"):
+    with pytest.raises(InputError, match=r"notes\.txt is not a readable image"):
         read(vit, tmp_path / "notes.txt")
     with pytest.raises(InputError, match=r"missing\.png does not exist"):
         read(vit, [tmp_path / "missing.png"])
 
 
-def test_pieces_leave_the_rest_out():
-    pieces = list(Tokens(np.arange(7)).pieces(3, "x"))
-    assert [piece.tolist() for piece in pieces] == [[0, 1, 2], [3, 4, 5]]
+def test_a_folder_of_images(vit, tmp_path):
+    for number, name in enumerate(("b.png", "a.PNG", "c.png")):
+        Image.fromarray(picture(number)).save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("hello")
+    wanted = pixels(read(vit, [picture(1), picture(0), picture(2)]))
+    assert torch.equal(pixels(read(vit, tmp_path)), wanted)
+    assert torch.equal(pixels(read(vit, str(tmp_path), windows=2)), wanted[:2])
+
+
+def test_a_folder_with_labels(tmp_path):
+    classifier = ViTForImageClassification(tiny_model("ViT").config)
+    classifier.config.label2id = {"cat": 0, "dog": 1}
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        Image.fromarray(picture(len(label))).save(tmp_path / label / "1.png")
+    assert [int(window.arguments["labels"]) for window in read(classifier, tmp_path)] == [0, 1]
+    assert all("labels" not in window.arguments for window in read(classifier, tmp_path, labels=False))
+    assert len(read(tiny_model("ViT"), tmp_path)) == 2
+    (tmp_path / "cat").rename(tmp_path / "cow")
+    with pytest.raises(InputError, match="labels must be among cat, dog, but one is 'cow'"):
+        read(classifier, tmp_path)
+    assert len(read(classifier, tmp_path, labels=False)) == 2
 
 
 def test_equal_windows_hash_alike(llama):

@@ -19,8 +19,8 @@ def test_every_kind_of_model_ends_in_a_table_and_a_page(family):
     study = hs.analyze(tiny_model(family), inputs_of(family, rows=2), **OPTIONS)
     assert study.windows == 2
     assert len(study.heads) == 8
-    assert study.heads[["entropy", "mu_K", "k90"]].notna().all(axis=None)
-    window = page_data(study).sections["window"]
+    assert study.heads[["haar_entropy", "mu_K", "k90"]].notna().all(axis=None)
+    window = next(s.data for s in page_data(study).sections if s.key == "window")
     assert len(window["attention"]["png"]) == 8
     assert len(window["query_order"]) == window["rows"]
 
@@ -30,7 +30,7 @@ def test_another_stack_can_be_chosen():
     tensor = study.capture.tensor(0)
     assert study.capture.stack == "cross"
     assert tensor.shape[:2] == (7, 12)
-    window = page_data(study).sections["window"]
+    window = next(s.data for s in page_data(study).sections if s.key == "window")
     assert (window["rows"], window["columns"]) == (7, 12)
 
 
@@ -39,28 +39,27 @@ def test_a_stack_is_kept_on_disk(tmp_path):
         tiny_model("T5"), inputs_of("T5"), stack="cross", out=tmp_path, stages=["entropy"], **OPTIONS
     )
     assert hs.Study.load(tmp_path).capture.stack == "cross"
-    np.testing.assert_array_equal(hs.Study.load(tmp_path).entropy.entropies, study.entropy.entropies)
+    np.testing.assert_array_equal(hs.Study.load(tmp_path)["entropy"].entropies, study["entropy"].entropies)
 
 
 def test_another_text_does_not_go_into_the_same_folder(tmp_path):
     model = tiny_model("Llama")
-    hs.analyze(model, token_ids(2).numpy(), out=tmp_path, stages=[], **OPTIONS)
-    with pytest.raises(hs.HeadscapeError, match="begun with another"):
-        hs.analyze(model, token_ids(2, seed=5).numpy(), out=tmp_path, stages=[], **OPTIONS)
+    hs.analyze(model, token_ids(2).numpy(), out=tmp_path, stages=["geometry"], **OPTIONS)
+    with pytest.raises(hs.HeadscapeError, match="started with other inputs"):
+        hs.analyze(model, token_ids(2, seed=5).numpy(), out=tmp_path, stages=["geometry"], **OPTIONS)
 
 
 def test_the_default_text_needs_no_input():
     model = Path(__file__).parents[3] / "examples" / "tiny_model"
     study = hs.analyze(model, quick=True, length=32, stages=["entropy"], k=20)
     assert study.windows == 2
-    assert study.parameters["organize"]["n_iter"] == 2
+    assert study.options["geometry"]["n_iter"] == 3
     assert "Assignment" in "".join(study.capture.tokens(0))
 
 
 def test_the_license_of_a_model_card_is_read(tmp_path):
-    from headscape.models.license import NOT_STATED, weights_license
+    from headscape.models.packaged import NOT_STATED, license_of
 
-    assert weights_license(tmp_path) == NOT_STATED
+    assert license_of(tmp_path) == NOT_STATED
     (tmp_path / "README.md").write_text("---\nlanguage: en\nlicense: mit\n---\n# A model\n")
-    assert weights_license(tmp_path) == "mit"
-    assert weights_license(object()) == NOT_STATED
+    assert license_of(tmp_path) == "mit"

@@ -1,9 +1,10 @@
+import json
 import shutil
 
 import numpy as np
 import pytest
 
-from headscape.errors import FileFormatError, InputError, StorageError
+from headscape.errors import FileFormatError, HeadscapeError, InputError, StorageError
 from headscape.tensor.attention_record import AttentionRecord, causal_visibility, full_visibility
 from headscape.tensor.capture import Capture
 from headscape.tensor.fields import energy, probs
@@ -190,8 +191,22 @@ def test_a_damaged_chunk_is_named(capture, tmp_path):
     raw[len(raw) // 2] ^= 0xFF
     chunk.write_bytes(raw)
     stored.tensor(0)
-    with pytest.raises(FileFormatError, match=r"'keys-2' in .*window-00001 is damaged"):
+    with pytest.raises(FileFormatError, match=r"window-00001 is damaged: keys-2/c/"):
         stored.tensor(1)
+
+
+def test_a_lost_chunk_costs_its_part_only(capture, tmp_path):
+    stored = capture.save(tmp_path / "c")
+    kept, lost = (tmp_path / "c/parts" / name for name in ("window-00000", "window-00001"))
+    marker = (lost / "part.json").read_bytes()
+    shutil.rmtree(lost / "queries-1/c/0")
+    with pytest.raises(FileFormatError, match=f"queries-1/c/0/0/0 is missing. Delete the folder {lost}"):
+        stored.record(1, 1)
+    shutil.rmtree(lost)
+    before = kept.stat().st_mtime_ns
+    assert_same(capture, capture.save(tmp_path / "c"))
+    assert (lost / "part.json").read_bytes() == marker
+    assert kept.stat().st_mtime_ns == before
 
 
 def test_an_unfinished_capture_opens_with_what_is_there(capture, tmp_path, caplog):
@@ -208,8 +223,8 @@ def test_an_unfinished_capture_opens_with_what_is_there(capture, tmp_path, caplo
 
 def test_another_capture_is_not_written_over(capture, tmp_path):
     capture.save(tmp_path / "c")
-    with pytest.raises(StorageError, match="another input hash"):
-        Capture.from_arrays(np.ones((2, 3, 4)), np.ones((2, 3, 4)), provenance={"model": "none"}).save(
+    with pytest.raises(StorageError, match="started with other inputs"):
+        Capture.from_arrays(*[np.ones((2, 1, 2, 3, 4))] * 2, provenance={"model": "none"}).save(
             tmp_path / "c"
         )
 
@@ -228,5 +243,50 @@ def test_layers_of_different_size_do_not_make_one_tensor():
 
 
 def test_no_window_is_no_capture():
-    with pytest.raises(InputError, match="at least one window"):
-        Capture.from_records([])
+    for windows in ([], [[]]):
+        with pytest.raises(InputError, match="at least one window"):
+            Capture.from_records(windows)
+
+
+@pytest.mark.parametrize("empty", range(5))
+def test_nothing_may_be_empty(empty):
+    shape = [2, 2, 2, 3, 4]
+    shape[empty] = 0
+    with pytest.raises(InputError, match="must not have an empty axis"):
+        Capture.from_arrays(np.ones(shape), np.ones(shape))
+
+
+def rewrite(folder, change):
+    """Change the attributes of a part and take away what could tell, as if an older headscape had written it."""
+    header, attributes = folder / "headscape.json", folder / "parts/window-00000/zarr.json"
+    (attributes.parent / "part.json").unlink()
+    values = json.loads(header.read_text())
+    del values["digest"]
+    header.write_text(json.dumps(values))
+    values = json.loads(attributes.read_text())
+    change(values["attributes"])
+    attributes.write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: a.pop("modules"),
+        lambda a: a.update(modules=[]),
+        lambda a: a.update(modules=7),
+        lambda a: a.update(tokens=[1]),
+        lambda a: a["modules"][0].pop("n_heads"),
+        lambda a: a["modules"][1].update(n_heads=3),
+        lambda a: a["modules"][1].update(n_queries=10**15),
+        lambda a: a["modules"][1].update(n_kv_heads=0),
+        lambda a: a["modules"][1].update(scale="wide"),
+        lambda a: a["modules"][1].update(scale=float("nan")),
+        lambda a: a["modules"][1].update(visible="../../x"),
+        lambda a: a["modules"][1].update(layer=[0]),
+    ],
+)
+def test_attributes_that_make_no_sense_are_one_clear_error(capture, tmp_path, change):
+    capture.save(tmp_path / "c")
+    rewrite(tmp_path / "c", change)
+    with pytest.raises(HeadscapeError, match=r"damaged|finite|at least one|there is no head|holds no array"):
+        Capture.load(tmp_path / "c").tensor(0)

@@ -1,11 +1,11 @@
 """Sensitivity of the loss to the gates of the heads."""
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.models.forward_pass import forward
+from headscape.models.lazy_torch import torch
 from headscape.recorder.gates import frozen, gated
 
 
@@ -24,13 +24,13 @@ def gradient(evaluator: HeadEvaluator) -> NDArray[np.float64]:
     Michel, Levy, Neubig, "Are Sixteen Heads Really Better than One?", 2019, equation 2; there the scores of a
     layer are divided by their norm, here they are not.
     """
-    model, sites, objective = evaluator.model, evaluator.sites, evaluator.objective
+    model, modules, objective = evaluator.model, evaluator.modules, evaluator.objective
     total = np.zeros(len(evaluator.heads))
     with frozen(model):
         for number, batch in enumerate(objective.batches):
             evaluator.progress("gradients of the gates", number, len(objective.batches))
-            gates = {site.layer: torch.ones(batch.rows, site.n_heads, requires_grad=True) for site in sites}
-            with gated(model, sites, gates):
+            gates = {m.layer: torch.ones(batch.rows, m.n_heads, requires_grad=True) for m in modules}
+            with gated(modules, gates):
                 loss = objective.sensitivity(forward(model, batch.call(model), "windows"), batch).sum()
                 found = torch.autograd.grad(loss, list(gates.values()))
             total += torch.cat([g.abs().sum(dim=0) for g in found]).double().numpy()

@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.ablation.head_evaluator import HeadEvaluator
-from headscape.recorder.interaction import head_weights
 
 
 def output_norm(evaluator: HeadEvaluator) -> NDArray[np.float64]:
@@ -14,15 +13,14 @@ def output_norm(evaluator: HeadEvaluator) -> NDArray[np.float64]:
 
     where W_V^h is the value projection of the key-value head that h shares.
     """
-    modules = dict(evaluator.model.named_modules())
     norms = []
-    for site in evaluator.sites:
-        _, _, values = head_weights(modules[site.module], site.n_heads, site.n_kv_heads, site.module)
-        projection = evaluator.projections[site.layer]
+    for module in evaluator.modules:
+        _, _, values = module.weights()
+        projection = evaluator.projections[module.layer]
         matrix = projection.matrix.detach().double().cpu().numpy()
-        for head in range(site.n_heads):
+        for head in range(module.n_heads):
             w_o = matrix[:, projection.columns([head]).numpy()]
-            w_v = values[head * site.n_kv_heads // site.n_heads].astype(np.float64)
+            w_v = values[head * module.n_kv_heads // module.n_heads].astype(np.float64)
             square = np.sum((w_o.T @ w_o) * (w_v @ w_v.T))
             norms.append(np.sqrt(max(0.0, square)))
     return np.asarray(norms)

@@ -15,23 +15,23 @@ the squared change of the loss to first order, summed over tokens,
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from headscape.ablation.activations import LayerSignals, layer_signals, token_products
 from headscape.ablation.greedy import greedy_removal, single_heads
 from headscape.ablation.head_evaluator import HeadEvaluator
-from headscape.ablation.projections import OutputProjection
+from headscape.models.lazy_torch import torch
+from headscape.models.projection import Projection
 
 RIDGE = 1e-3
 """lambda, as a share of the mean square of the activations."""
 
 
 def reconstruction(evaluator: HeadEvaluator) -> NDArray[np.float64]:
-    """Return the place of every head in the greedy order; what lies past ``evaluator.count`` is in no order."""
+    """Return the place of every head in the greedy order; past ``evaluator.count``, remaining heads are unranked."""
     heads, count = evaluator.heads, evaluator.count or len(evaluator.heads)
     steps = greedy_removal(
-        evaluator.sites, reconstruction_prices(evaluator), single_heads, count, evaluator.progress
+        evaluator.modules, reconstruction_prices(evaluator), single_heads, count, evaluator.progress
     )
     order = [(step.layer, head) for step in steps for head in step.heads]
     places = np.full(len(heads), float(len(heads)))
@@ -57,7 +57,7 @@ class ReconstructionPrices:
     A price is one solve of the size of S and one product (token, S) x (S, R).
     """
 
-    def __init__(self, signals: LayerSignals, projection: OutputProjection, ridge: float = RIDGE) -> None:
+    def __init__(self, signals: LayerSignals, projection: Projection, ridge: float = RIDGE) -> None:
         self.activations = torch.cat(signals.activations).float()
         weights = projection.matrix.detach().float()
         self.weighed = torch.cat(signals.gradients).float() @ weights

@@ -3,9 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from headscape.geometry.diffusion import FLAT_EIGENVALUE, markov_eigenpairs
+from headscape.geometry.diffusion import FLAT_EIGENVALUE, connected_pieces, markov_eigenpairs
 from headscape.geometry.partition_tree import PartitionTree
 from headscape.notices import TREE_CLOSED, Notice
+
+# Entries of an eigenvector that agree to so many decimals are equal: the rest is rounding.
+_DECIMALS = 9
 
 
 def binary_tree(affinity: NDArray[np.float64]) -> tuple[PartitionTree, list[Notice]]:
@@ -18,8 +21,9 @@ def binary_tree(affinity: NDArray[np.float64]) -> tuple[PartitionTree, list[Noti
     Returns
     -------
     tree, warnings
-        Folders of one level differ by at most one point. Where a folder has no geometry (all its affinities
-        are equal), the split follows the order of the points and a warning says so.
+        Folders of one level differ by at most one point. Ties follow the next eigenvector, then the order of
+        the points. Where a folder has no geometry (all its affinities are equal), only that order is left and
+        a warning says so.
 
     Notes
     -----
@@ -44,13 +48,13 @@ def binary_tree(affinity: NDArray[np.float64]) -> tuple[PartitionTree, list[Noti
             order, shows = _order_along_leading(affinity[np.ix_(folder, folder)])
             flat += not shows
             half = (len(folder) + 1) // 2
-            finer += [folder[order[:half]], folder[order[half:]]]
+            finer += [np.sort(folder[order[:half]]), np.sort(folder[order[half:]])]
         folders = finer
         level = np.empty(n, dtype=np.int64)
         for number, folder in enumerate(folders):
             level[folder] = number
         labels.append(level)
-    message = f"{flat} folders of equal points were split in the order of the points"
+    message = f"{flat} folders of equally distant points were halved arbitrarily"
     return PartitionTree(np.stack(labels)), [Notice(TREE_CLOSED, message)] if flat else []
 
 
@@ -58,7 +62,10 @@ def _order_along_leading(affinity: NDArray[np.float64]) -> tuple[NDArray[np.int6
     """Sort points along the leading nontrivial eigenvector; tell whether there is one to speak of."""
     if len(affinity) == 2:
         return np.arange(2), True
-    pairs = markov_eigenpairs(affinity, 2)
+    # Where the affinity falls apart, the leading vectors are constant on its pieces and the next one sorts inside.
+    pairs = markov_eigenpairs(affinity, int(connected_pieces(affinity).max()) + 2)
     if pairs.values[1] <= FLAT_EIGENVALUE:
         return np.arange(len(affinity)), False
-    return np.argsort(pairs.vectors[:, 1], kind="stable").astype(np.int64), True
+    leading = pairs.vectors[:, 1:]
+    keys = np.round(leading / np.abs(leading).max(axis=0), _DECIMALS)
+    return np.lexsort(keys[:, ::-1].T), True

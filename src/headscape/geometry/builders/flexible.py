@@ -1,4 +1,4 @@
-"""The flexible bottom-up tree: folders of any number of children, grown by diffusion distance (OA Algorithm 1)."""
+"""The flexible tree: folders of any number of children, joined bottom-up (OA Algorithm 1, arXiv 2506.15541)."""
 
 import heapq
 
@@ -16,6 +16,8 @@ from headscape.notices import TREE_CLOSED, Notice
 _EQUAL = 1e-9
 # At t = 2^64 only the slowest coordinates are left, so more levels cannot show anything new.
 _MAX_LEVELS = 64
+_EQUALLY_FAR = "all points are equally far apart, so the tree has no groups"
+_ONE_PLACE = "all points coincide in the random walk, so the tree has no groups"
 
 
 def flexible_tree(
@@ -59,7 +61,7 @@ def flexible_tree(
     pairs = eigenpairs or markov_eigenpairs(affinity, n_eigs)
     partitions = [np.arange(n)]
     values = pairs.values[1:]
-    closed = "the affinity shows no geometry at all" if n > 2 and _is_flat(affinity, values) else ""
+    closed = _EQUALLY_FAR if n > 2 and _is_flat(affinity, values) else ""
     if n > 2 and not closed:
         closed = _grow(partitions, values / values.max(), pairs.vectors[:, 1:], tree_constant)
     if n > 1 and partitions[-1].max() > 0:
@@ -88,25 +90,25 @@ def _grow(
         points = cdist(coordinates, coordinates)
         largest = points.max()
         if largest == 0:
-            return "all points lie at the same place"
+            return _ONE_PLACE
         if level == 0:
             equal = points <= _EQUAL * largest
             if np.count_nonzero(equal) > len(points):
                 folders = connected_components(equal, directed=False)[1].astype(np.int64)
         m = int(folders.max()) + 1
         if m == 1:
-            return "all points lie at the same place"
+            return _ONE_PLACE
         distance = _folder_distances(points, folders, m)
         apart = distance[~np.eye(m, dtype=bool)]
         if m > 2 and apart.max() - apart.min() <= _EQUAL * apart.max():
-            return f"the remaining {m} folders are all equally far apart"
+            return f"the last {m} folders are equally far apart, so the root joins them all at once"
         groups = _group(distance, tree_constant)
         folders = groups[folders]
         partitions.append(folders)
         if folders.max() == 0:
             return ""
         time *= 2.0
-    return f"{int(folders.max()) + 1} folders were left after {_MAX_LEVELS} levels"
+    return f"{int(folders.max()) + 1} folders were left after {_MAX_LEVELS} levels, so the root joins them all at once"
 
 
 def _folder_distances(points: NDArray[np.float64], folders: NDArray[np.int64], m: int) -> NDArray[np.float64]:

@@ -6,89 +6,59 @@ shown to the block's observer, which may keep queries and keys (recording) or re
 the model needs one (soft cap, sinks).
 """
 
-import logging
+from __future__ import annotations
+
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-import torch
-from torch.utils.weak import WeakIdKeyDictionary
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from headscape.errors import ModelError
+from headscape.models.adapters.protocol import AttentionCall, Observer
+from headscape.models.lazy_torch import torch
+from headscape.models.quiet import quiet_transformers
+from headscape.models.stacks import LayerNumbers
 
 NAME = "headscape"
 
 # A key this far below the others has probability 0 in every floating format, whatever the mask's dtype.
 MASKED_BELOW = -9_999.0
 
-WORKING_FAMILIES = (
-    "GPT-2, Llama, GPT-NeoX (Pythia), OPT, BERT, RoBERTa, DistilBERT, ModernBERT, ViT, DeiT, DINOv2/3, SigLIP, "
-    "BEiT, CLIP, Qwen2/3, Phi, Phi-3, Mistral, Mixtral, Gemma 2/3, GPT-OSS, OLMo 2, Cohere, SmolLM3, StableLM, "
-    "Granite, DeepSeek-V3, T5, BART, Whisper, Wav2Vec2, ESM, GPTBigCode"
-)
 
-
-@dataclass(frozen=True, eq=False)
-class AttentionCall:
-    """One call of an attention module, as the model made it.
-
-    ``queries`` (batch, head, query, d) and ``keys`` (batch, kv_head, key, d) come after position encoding;
-    ``mask`` and ``bias`` are what the model adds to the logits, if anything; ``sinks`` is (head,).
-    """
+class _Watch(NamedTuple):
+    """Who watches a module, and by which name and number."""
 
     name: str
-    module: torch.nn.Module
-    queries: torch.Tensor
-    keys: torch.Tensor
-    values: torch.Tensor
-    mask: torch.Tensor | None
-    bias: torch.Tensor | None
-    scale: float
-    softcap: float | None
-    sinks: torch.Tensor | None
+    numbers: LayerNumbers
+    observer: Observer
 
 
-class Observer(Protocol):
-    """Sees every attention call of a model while :func:`observed` is active."""
-
-    def see(self, call: AttentionCall) -> None:
-        """Take what is wanted from a call; tensors must be copied, never changed."""
-        ...
-
-    def gate(self, call: AttentionCall) -> torch.Tensor | None:
-        """Return a factor per head, (head,) or (batch, head), for the module's output, or None to leave it."""
-        ...
-
-
-_watched: Any = WeakIdKeyDictionary()  # module -> list of (name, observer)
-_causal_masks: Any = WeakIdKeyDictionary()  # mask -> whether it is plain causal
+_watched: WeakKeyDictionary[torch.nn.Module, list[_Watch]] = WeakKeyDictionary()
 
 
 @contextmanager
-def observed(model: Any, observer: Observer) -> Iterator[None]:
+def shown_calls(model: Any, observer: Observer) -> Iterator[None]:
     """Show every attention call of a model to an observer, and leave the model as it was afterwards.
 
     The attention implementation of the model and of all its parts is put back also after an exception. Blocks
     may be nested: all observers see the calls, and their gates multiply.
     """
-    if not hasattr(model, "set_attn_implementation"):
-        raise ModelError(
-            f"the attention of {type(model).__name__} cannot be seen: it is not a transformers model. Families "
-            f"that work: {WORKING_FAMILIES}."
-        )
     _register()
     before = [(config, config._attn_implementation_internal) for config in _configs(model)]
-    names = [(name, module) for name, module in model.named_modules() if name]
+    numbers = LayerNumbers()
+    hook = model.register_forward_pre_hook(lambda *_: numbers.restart())
     try:
-        with _quiet_transformers():
+        with quiet_transformers():  # models that cannot switch warn; the caller raises instead
             model.set_attn_implementation(NAME)
-        for name, module in names:
-            _watched.setdefault(module, []).append((name, observer))
+        for name, module in model.named_modules():
+            if name:
+                _watched.setdefault(module, []).append(_Watch(name, numbers, observer))
         yield
     finally:
-        for _, module in names:
-            entries = [entry for entry in _watched.get(module, []) if entry[1] is not observer]
+        hook.remove()
+        for module in model.modules():
+            entries = [watch for watch in _watched.get(module, ()) if watch.numbers is not numbers]
             if entries:
                 _watched[module] = entries
             else:
@@ -114,21 +84,40 @@ def attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     _require_mask(module, query, attention_mask)
     gates = []
-    for name, observer in _watched.get(module, ()):
+    for name, numbers, observer in _watched.get(module, ()):
+        at = numbers.of(name)
         call = AttentionCall(
-            name, module, query, key, value, attention_mask, position_bias, scale, softcap, s_aux
+            name, *at, module, query, key, value, attention_mask, position_bias, scale, softcap, s_aux
         )
-        observer.see(call)
-        if (gate := observer.gate(call)) is not None:
+        if (gate := observer.see(call)) is not None:
             gates.append(gate)
     if softcap is None and s_aux is None:
         output = _sdpa(module, query, key, value, attention_mask, scale, dropout, position_bias)
     else:
-        terms = [term for term in (attention_mask, position_bias) if term is not None]
-        output = _explicit(query, key, value, terms, scale, dropout, softcap, s_aux)
+        added = [term for term in (attention_mask, position_bias) if term is not None]
+        output = _explicit(query, key, value, added, scale, dropout, softcap, s_aux)
     for gate in gates:
         output = output * gate.to(output)[..., None, :, None]
     return output, None
+
+
+def own_code(call: AttentionCall, implementation: str) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+    """Return output and probabilities that one of the model's own implementations gives for a call, if it has it."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    own = eager = getattr(sys.modules[type(call.module).__module__], "eager_attention_forward", None)
+    if implementation != "eager":
+        own = ALL_ATTENTION_FUNCTIONS.get(implementation, eager)
+    if own is None:
+        return None
+    # Plain causal masks are kept in half precision here; the model's own code wants its own dtype.
+    mask = None if call.mask is None else call.mask.to(call.queries.dtype)
+    extra = {"softcap": call.softcap, "position_bias": call.bias, "s_aux": call.sinks}
+    given = {name: value for name, value in extra.items() if value is not None}
+    found: tuple[torch.Tensor, torch.Tensor | None] = own(
+        call.module, call.queries, call.keys, call.values, mask, scaling=call.scale, dropout=0.0, **given
+    )
+    return found
 
 
 def _register() -> None:
@@ -139,7 +128,7 @@ def _register() -> None:
     AttentionMaskInterface.register(NAME, explicit_mask)
 
 
-def explicit_mask(*args: Any, dtype: torch.dtype = torch.float32, **options: Any) -> torch.Tensor | None:
+def explicit_mask(*args: Any, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor | None:
     """Return the mask that eager attention gets: 0 where a key is visible, the lowest number where it is not.
 
     Unlike sdpa's, it is never left out for causal attention, so that what is visible can be read off it. A
@@ -152,11 +141,11 @@ def explicit_mask(*args: Any, dtype: torch.dtype = torch.float32, **options: Any
     if visible is None:
         return None
     causal = is_plain_causal(visible)
-    dtype = torch.float16 if causal else dtype
+    dtype = torch.float16 if causal else dtype or torch.float32
     zero = torch.zeros((), device=visible.device, dtype=dtype)
     mask = torch.where(visible, zero, torch.finfo(dtype).min)
     if causal:
-        _causal_masks[mask] = True
+        _remember(mask, True)
     return mask
 
 
@@ -183,28 +172,19 @@ def _configs(model: torch.nn.Module) -> list[Any]:
     return list(found.values())
 
 
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Keep back the warning about models that cannot switch: the caller raises instead."""
-    logger = logging.getLogger("transformers.modeling_utils")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 def is_plain_causal(mask: torch.Tensor) -> bool:
     """Tell whether a mask (batch, 1, query, key) hides exactly the future, in every row of the batch.
 
     The mask is float, or True where a key is visible. It is looked at once, in blocks of rows: a model hands
     the same mask to all its layers.
     """
-    known = _causal_masks.get(mask)
-    if known is None:
-        known = _causal_masks[mask] = _hides_the_future_only(mask)
-    return bool(known)
+    known: bool | None = getattr(mask, "_headscape_causal", None)
+    return _remember(mask, _hides_the_future_only(mask)) if known is None else known
+
+
+def _remember(mask: Any, causal: bool) -> bool:
+    mask._headscape_causal = causal
+    return causal
 
 
 def _hides_the_future_only(mask: torch.Tensor) -> bool:

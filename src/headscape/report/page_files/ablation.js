@@ -1,7 +1,7 @@
 // What rankings of the heads are worth: the loss over the number of heads off, verdicts, the place of the chosen head.
 function setUpAblation() {
   const { counts, heads, windows, loss, intact, curves } = data.ablation;
-  byId("ablation-hint").textContent = `Rise of the loss (${loss}; intact ${show(intact, 3)}) on ${windows} windows held out, heads switched off in the order of each ranking. Bands: 95 % intervals; random: the middle 90 % of the orders.`;
+  byId("ablation-hint").textContent = `Loss increase (${loss}; intact ${show(intact, 3)}) on ${windows} windows held out, heads switched off in the order of each ranking. Bands: 95 % intervals; random: the middle 90 % of the orders.`;
   const solid = (hex, share) => `rgba(${[1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join(",")},${share})`;
   // Hundredths and units in one picture: the scale is linear up to 0.01 and logarithmic above.
   const squeeze = (value) => Math.sign(value) * Math.log10(1 + Math.abs(value) / 0.01);
@@ -18,7 +18,7 @@ function setUpAblation() {
         marker: { size: 5 }, line: { color: curve.color, width: 2, dash: curve.repaired ? "dash" : "solid" } });
     }
     plot("ablation-chart", traces, { showlegend: true, legend: { font: { size: 11 }, orientation: "h", y: -0.18, traceorder: "normal" }, xaxis: { title: { text: `heads off, of ${heads}` } },
-      yaxis: { title: { text: "rise of the loss" }, tickvals: ticks.map(squeeze), ticktext: ticks.map(String), zeroline: true } });
+      yaxis: { title: { text: "loss increase" }, tickvals: ticks.map(squeeze), ticktext: ticks.map(String), zeroline: true } });
   }
   const body = byId("ablation-table").tBodies[0];
   const places = [];
@@ -40,3 +40,4 @@ function setUpAblation() {
     }
   });
 }
+setUpAblation();

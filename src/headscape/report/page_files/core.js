@@ -118,3 +118,14 @@ function headButton(index) {
   button.addEventListener("click", () => choose(index, "button"));
   return button;
 }
+
+const measureOf = (key) => data.measures.find((measure) => measure.key === key);
+const layers = [...new Set(data.heads.layer)].sort((a, b) => a - b);
+const numbers = [...new Set(data.heads.head)].sort((a, b) => a - b);
+
+function fillMeasures(select, first) {
+  for (const text of first) select.append(element("option", text, { value: "" }));
+  for (const measure of data.measures.filter((m) => m.numeric)) {
+    select.append(element("option", measure.title, { value: measure.key }));
+  }
+}

@@ -1,16 +1,22 @@
 // Puts the page together: sections that have data, theme, first choice, charts when they are wanted.
 function setUpSections() {
-  const has = (name) => (Array.isArray(data[name]) ? data[name].length > 0 : Boolean(data[name]));
-  for (const section of document.querySelectorAll("[data-needs]")) section.hidden = !has(section.dataset.needs);
-  const titles = { findings: "Findings", map: "Map", tree: "Tree", affinity: "Affinity", entropy: "Entropy", energy: "Energy", ablation: "Ablation", heads: "Heads", about: "About" };
-  for (const [id, title] of Object.entries(titles)) {
-    if (!byId(id).hidden) byId("nav").append(element("a", title, { href: `#${id}` }));
+  const titles = [["findings", "Findings"], ...data.titles, ["heads", "Heads"], ["about", "About"]];
+  for (const [id, title] of titles) byId("nav").append(element("a", title, { href: `#${id}` }));
+  if (data.measures.some((measure) => measure.numeric)) setUpMeasures(); else byId("measures").hidden = true;
+  setUpPanelNumbers(); setUpTable();
+  for (const [number, chart] of data.charts.entries()) setUpChart(`chart-${number}`, chart);
+}
+
+// A chart that a stage describes without a script: the chosen head is marked where its points are heads.
+function setUpChart(id, { traces, layout: extra, heads }) {
+  function draw() {
+    const shown = traces.map((trace, i) => (i === 0 && heads.length ? { text: heads.map((h) => `head ${names[h]}`), ...trace } : trace));
+    const at = heads.indexOf(chosen);
+    const [first] = traces;
+    const ring = at < 0 || !first.x || !first.y ? [] : [{ type: "scatter", mode: "markers", x: [first.x[at]], y: [first.y[at]], hoverinfo: "skip", marker: { size: 15, color: "rgba(0,0,0,0)", line: { width: 3, color: style("--mark") } } }];
+    plot(id, [...shown, ...ring], extra, (event) => { const p = event.points[0]; if (p.curveNumber === 0 && heads.length) choose(heads[p.pointNumber], id); });
   }
-  const set = (name, ...parts) => { if (has(name)) for (const part of parts) part(); };
-  set("geometry", setUpMap); set("measures", setUpMeasures); set("geometry", setUpTree, setUpAffinity);
-  set("entropy", setUpEntropy); set("energy", setUpEnergy, setUpInvariants, setUpSpread); set("ablation", setUpAblation);
-  setUpPanelNumbers(); set("window", setUpPictures); set("haar", setUpHaar); set("geometry", setUpNearest);
-  setUpTable();
+  addChart(id, draw);
 }
 
 function setUpTheme() {
@@ -59,6 +65,7 @@ function watchCharts() {
       await painted(); seen(); await pause();
       await draw(wanted.filter((entry) => !onScreen(entry)));
     }, { rootMargin: "300px 0px" });
+    if (!waiting.size) seen();
     for (const box of waiting.keys()) near.observe(box);
   });
 }
@@ -69,7 +76,7 @@ function setUpPrinting() {
 
 async function start() {
   chosen = firstChoice();
-  setUpTheme(); setUpPrinting(); setUpSections();
+  setUpTheme(); setUpPrinting(); setUpSections(); setUpStages();
   for (const view of views) if (view.drawn) markView(view, "start");
   // Words, table and panel are on the screen and answer before the charts begin.
   await painted();

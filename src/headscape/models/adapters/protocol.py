@@ -1,0 +1,117 @@
+"""What headscape asks of a kind of model: the calls of its attention, its weights per head, and fewer heads.
+
+Everything above (capture, gates, rankings, removal) is written against this protocol. A new kind of model is
+one more adapter in ``headscape.models.anatomy.ADAPTERS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscape.models.lazy_torch import torch
+from headscape.models.projection import Projection
+
+if TYPE_CHECKING:
+    from headscape.models.anatomy import AttentionModule
+
+Weights = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCall:
+    """One call of an attention module, as the model made it.
+
+    ``group`` and ``layer`` number the call within its forward pass (see :class:`LayerNumbers`). ``queries``
+    (batch, head, query, d) and ``keys`` (batch, kv_head, key, d) come after position encoding; ``mask`` and
+    ``bias`` are what the model adds to the logits, if anything; ``sinks`` is (head,).
+    """
+
+    name: str
+    group: tuple[str, str]
+    layer: int
+    module: torch.nn.Module
+    queries: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    mask: torch.Tensor | None
+    bias: torch.Tensor | None
+    scale: float
+    softcap: float | None
+    sinks: torch.Tensor | None
+
+
+class Observer(Protocol):
+    """Sees every attention call of a model while it is observed."""
+
+    def see(self, call: AttentionCall) -> torch.Tensor | None:
+        """Take what is wanted from a call; tensors must be copied, never changed.
+
+        Returns a factor per head, (head,) or (batch, head), for the module's output, or None to leave it.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class LayerHeads:
+    """The heads of one attention module: how many there were, and which of them are kept.
+
+    Examples
+    --------
+    >>> layer = LayerHeads(0, "model.layers.0.self_attn", 4, 2, (2, 3))
+    >>> layer.removed, layer.kept_kv
+    ((0, 1), (1,))
+    """
+
+    layer: int
+    module: str
+    n_heads: int
+    n_kv_heads: int
+    kept: tuple[int, ...]
+
+    @property
+    def removed(self) -> tuple[int, ...]:
+        """The heads that go."""
+        return tuple(head for head in range(self.n_heads) if head not in self.kept)
+
+    @property
+    def kept_kv(self) -> tuple[int, ...]:
+        """The key-value heads that kept heads read."""
+        size = self.n_heads // self.n_kv_heads
+        return tuple(sorted({head // size for head in self.kept}))
+
+
+class Adapter(Protocol):
+    """Knows one kind of model."""
+
+    def accepts(self, model: torch.nn.Module) -> bool:
+        """Tell whether a model is of this kind."""
+        ...
+
+    def observe(self, model: torch.nn.Module, observer: Observer) -> AbstractContextManager[None]:
+        """Show every attention call to an observer for the length of a block, and apply the gates it returns.
+
+        The model is left as it was afterwards. Blocks may be nested: gates multiply.
+        """
+        ...
+
+    def weights(self, module: AttentionModule) -> tuple[Weights, Weights, Weights]:
+        """Return W_Q (head, d, model), W_K and W_V (kv_head, d, model), or raise a :class:`ModelError`."""
+        ...
+
+    def output(self, module: AttentionModule) -> Projection:
+        """Return the output projection, or raise a :class:`ModelError`."""
+        ...
+
+    def require_sliceable(self, model: torch.nn.Module, layers: Sequence[LayerHeads]) -> None:
+        """Raise a :class:`ModelError` unless heads can be cut out of these modules."""
+        ...
+
+    def slice(self, model: torch.nn.Module, layers: Sequence[LayerHeads]) -> None:
+        """Cut heads out of modules, in place; nothing is changed if one of them cannot be cut."""
+        ...

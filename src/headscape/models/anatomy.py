@@ -1,0 +1,177 @@
+"""Where attention is in a model: its attention modules, with their heads and weights. The one place that knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headscape.errors import InputError, ModelError
+from headscape.models.adapters.families import WORKING_FAMILIES
+from headscape.models.adapters.protocol import Adapter, AttentionCall, Observer, Weights
+from headscape.models.adapters.transformers_models import TransformersAdapter
+from headscape.models.forward_pass import arguments_for, evaluating, forward, without_extras
+from headscape.models.lazy_torch import torch
+from headscape.models.projection import Projection
+from headscape.models.random_inputs import probe_windows
+from headscape.models.stacks import stack_names
+
+Heads = Sequence[tuple[int, int]]
+
+ADAPTERS: tuple[Adapter, ...] = (TransformersAdapter(),)
+"""Kinds of models; the first that accepts a model is taken."""
+_PROBE_LENGTH = 8
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionModule:
+    """One attention module of a model.
+
+    A module that is called more than once in a forward pass (shared layers) is several, one per layer.
+
+    Attributes
+    ----------
+    model, name
+        The model, and the module's name in it.
+    stack, layer
+        Which stack ("self", "encoder", "decoder", "cross", "vision", ...) and its number there.
+    n_heads, n_kv_heads, head_dim
+        Heads, heads of keys and values, and dimension of queries and keys.
+    group
+        The stack as attention calls name it.
+    """
+
+    model: torch.nn.Module = field(repr=False)
+    name: str
+    stack: str
+    layer: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    group: tuple[str, str] = ("", "self")
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The torch module."""
+        return self.model.get_submodule(self.name)
+
+    def weights(self) -> tuple[Weights, Weights, Weights]:
+        """Return W_Q (head, d, model), W_K and W_V (kv_head, d, model)."""
+        return adapter_for(self.model).weights(self)
+
+    @property
+    def output(self) -> Projection:
+        """The output projection."""
+        return adapter_for(self.model).output(self)
+
+
+def attention_modules(
+    model: torch.nn.Module, arguments: Mapping[str, Any] | None = None
+) -> tuple[AttentionModule, ...]:
+    """Return the attention modules of a model, stack by stack in the order in which they are called.
+
+    Parameters
+    ----------
+    model
+        A transformers model; left as it was.
+    arguments
+        Of its forward; by default a few random tokens or a random image.
+
+    Raises
+    ------
+    ModelError
+        If no adapter knows the model, or none of its attention was seen.
+
+    Notes
+    -----
+    One forward pass without gradients.
+    """
+    adapter, seen = adapter_for(model), _Seen()
+    if arguments is None:
+        arguments = probe_windows(model, length=_PROBE_LENGTH, windows=1)[0]
+    with adapter.observe(model, seen), evaluating(model), torch.no_grad():
+        given = {**arguments_for(model, arguments), **without_extras(model)}
+        forward(model, given, "inputs that show its attention")
+    if not seen.calls:
+        raise unseen(type(model).__name__)
+    names = stack_names(list(dict.fromkeys(call.group for call in seen.calls)))
+    found = [replace(call, model=model, stack=names[call.group]) for call in seen.calls]
+    order = list(names.values())
+    return tuple(sorted(found, key=lambda module: (order.index(module.stack), module.layer)))
+
+
+def of_stack(modules: Sequence[AttentionModule], stack: str | None = None) -> tuple[AttentionModule, ...]:
+    """Return the modules of one stack, by default the first."""
+    names = list(dict.fromkeys(module.stack for module in modules))
+    wanted = names[0] if stack is None else stack
+    if wanted not in names:
+        raise InputError(f"stack must be one of {', '.join(names)}, but is {stack!r}.")
+    return tuple(module for module in modules if module.stack == wanted)
+
+
+def heads_of(modules: Sequence[AttentionModule]) -> tuple[tuple[int, int], ...]:
+    """Return the (layer, head) pairs of the modules of a stack, layer-major."""
+    return tuple((module.layer, head) for module in modules for head in range(module.n_heads))
+
+
+def require_known_heads(heads: Heads, modules: Sequence[AttentionModule]) -> tuple[tuple[int, int], ...]:
+    """Return heads as pairs of whole numbers, or raise naming the first that the model does not have."""
+    known = set(heads_of(modules))
+    pairs = tuple((int(layer), int(head)) for layer, head in heads)
+    for pair in pairs:
+        if pair not in known:
+            layers = [module.layer for module in modules]
+            raise InputError(
+                f"heads must be (layer, head) pairs of the model, but it has no {pair}: its layers go from "
+                f"{min(layers)} to {max(layers)}, with {max(module.n_heads for module in modules)} heads at most."
+            )
+    return pairs
+
+
+def output_projections(modules: Sequence[AttentionModule]) -> dict[int, Projection]:
+    """Return the output projections of a stack by layer; layers that share one are refused."""
+    found = {module.layer: module.output for module in modules}
+    if len({id(projection.module) for projection in found.values()}) < len(found):
+        raise ModelError(
+            f"the layers of {type(modules[0].model).__name__} share their weights, so that no layer has an output "
+            "projection of its own."
+        )
+    return found
+
+
+def adapter_for(model: Any) -> Adapter:
+    """Return the adapter that knows a model, or raise a :class:`ModelError` with what works."""
+    for adapter in ADAPTERS:
+        if adapter.accepts(model):
+            return adapter
+    raise ModelError(
+        f"cannot observe attention of {type(model).__name__}: not a transformers model with a supported attention "
+        f"implementation. Families that work: {WORKING_FAMILIES}."
+    )
+
+
+def observed(model: torch.nn.Module, observer: Observer) -> AbstractContextManager[None]:
+    """Show every attention call of a model to an observer for the length of a block."""
+    return adapter_for(model).observe(model, observer)
+
+
+def unseen(name: str) -> ModelError:
+    """Return the error for a model in which no attention call was seen."""
+    return ModelError(
+        f"no attention was seen: {name} computes it in code of its own. Families that work: "
+        f"{WORKING_FAMILIES}."
+    )
+
+
+class _Seen:
+    """Notes which modules attend, and with how many heads; their stacks are named when all are known."""
+
+    def __init__(self) -> None:
+        self.calls: list[AttentionModule] = []
+
+    def see(self, call: AttentionCall) -> None:
+        n_heads, n_kv_heads, d = call.queries.shape[1], call.keys.shape[1], call.queries.shape[-1]
+        self.calls.append(
+            AttentionModule(call.module, call.name, "", call.layer, n_heads, n_kv_heads, d, call.group)
+        )

@@ -1,0 +1,65 @@
+"""Which files are images: their endings, and the images of a folder (without importing torch)."""
+
+import os
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+from headscape.errors import InputError
+
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+
+
+def is_image_file(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file name ends like that of an image.
+
+    Examples
+    --------
+    >>> is_image_file("cat.PNG"), is_image_file("book.txt")
+    (True, False)
+    """
+    return Path(path).suffix.lower() in IMAGE_ENDINGS
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Tell whether there is a folder of this name; what is too long for a name is none."""
+    try:
+        return Path(path).is_dir()
+    except OSError:
+        return False
+
+
+def images_in(folder: Path) -> list[Any]:
+    """Return the images of a folder, sorted by name.
+
+    Parameters
+    ----------
+    folder
+        A folder of images, or one with a subfolder of images per label.
+
+    Returns
+    -------
+    list
+        Paths; with subfolders, rows ``{"image": path, "label": name of the subfolder}``, one of each label in turn.
+    """
+    try:
+        labeled = [
+            [{"image": path, "label": sub.name} for path in _sorted_images(sub)]
+            for sub in sorted(folder.iterdir())
+            if sub.is_dir()
+        ]
+        flat = _sorted_images(folder)
+    except OSError as error:
+        raise InputError(f"the image folder {folder} cannot be read ({error.strerror}).") from error
+    # In turn, so that any part of the list has all labels.
+    mixed = [row for row in chain.from_iterable(zip_longest(*labeled)) if row is not None]
+    if not (flat or mixed):
+        raise InputError(
+            f"the folder {folder} has no images ({', '.join(IMAGE_ENDINGS)}), neither directly nor in subfolders "
+            "named after labels."
+        )
+    return mixed or flat
+
+
+def _sorted_images(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if is_image_file(path))

@@ -1,0 +1,87 @@
+"""The stages of the analysis, one file a measure.
+
+A new one joins by one entry in ``STAGES``; another package adds its own by an entry point in the group
+``headscape.stages`` that names the class.
+"""
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from headscape.errors import InputError
+from headscape.study.stages.ablation import Ablation
+from headscape.study.stages.energy import Energy
+from headscape.study.stages.entropy import Entropy
+from headscape.study.stages.geometry import Geometry
+from headscape.study.stages.interaction import Interaction
+from headscape.study.stages.pictures import Pictures
+from headscape.study.stages.regularity import Regularity
+from headscape.study.stages.softmax import Softmax
+from headscape.study.stages.stage import Stage
+
+STAGES: list[Stage] = [
+    Pictures(),
+    Geometry(),
+    Entropy(),
+    Energy(),
+    Regularity(),
+    Interaction(),
+    Softmax(),
+    Ablation(),
+    *(entry.load()() for entry in entry_points(group="headscape.stages")),
+]
+"""In the order in which they run and in which the report shows them."""
+
+
+def stage_named(name: str) -> Stage:
+    """Return a stage by its name, or raise naming those there are."""
+    found = next((stage for stage in STAGES if stage.name == name), None)
+    if found is None:
+        known = ", ".join(stage.name for stage in STAGES if not stage.always)
+        raise InputError(f"stages are {known}, but {name!r} was asked for.")
+    return found
+
+
+def chosen_stages(names: Iterable[str] | None) -> tuple[Stage, ...]:
+    """Return the stages with these names and what they need, in the order of the table, or the default ones.
+
+    A name with a plus in front is added to the default ones.
+
+    Examples
+    --------
+    >>> [stage.name for stage in chosen_stages(["energy", "entropy"])]
+    ['pictures', 'geometry', 'entropy', 'energy']
+    >>> [stage.name for stage in chosen_stages(["+softmax"])][-1]
+    'softmax'
+    """
+    given = [name.strip() for name in names or ()]
+    wanted = [stage_named(name.removeprefix("+")).name for name in given]
+    if names is None or (given and all(name.startswith("+") for name in given)):
+        wanted += [stage.name for stage in STAGES if stage.by_default]
+    if names is not None and not given:  # nothing but what everything else builds on
+        wanted = ["geometry"]
+    wanted += [stage.name for stage in STAGES if stage.always]
+    for name in list(wanted):
+        wanted += stage_named(name).needs
+    return tuple(stage for stage in STAGES if stage.name in wanted)
+
+
+def stage_options(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the options of every stage, the given ones in place of the defaults; unknown names are refused.
+
+    Examples
+    --------
+    >>> stage_options({"k": 50})["entropy"]["k"]
+    50
+    """
+    options = {stage.name: stage.defaults() for stage in STAGES}
+    owners = {option.name: (stage.name, option) for stage in STAGES for option in stage.options}
+    for name, value in given.items():
+        if name not in owners:
+            raise InputError(
+                f"options of the analysis are {', '.join(sorted(owners))}, but {name!r} was given."
+            )
+        stage, option = owners[name]
+        single = option.many and value is not None and not isinstance(value, list | tuple)
+        options[stage][name] = [value] if single else value
+    return options

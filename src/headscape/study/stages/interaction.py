@@ -1,0 +1,51 @@
+"""The stage "interaction": components of the learned interaction W_Q^T W_K of every head, from the weights."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from headscape.errors import ModelError
+from headscape.models.anatomy import of_stack
+from headscape.recorder.interaction import interaction_spectra
+from headscape.study.stages.context import Context
+from headscape.study.stages.result import Result
+from headscape.study.stages.stage import Column, NotApplicableError, Outcome, Stage
+
+
+class Interaction(Stage):
+    """Reads how many components the learned interaction of every head has."""
+
+    name, title, doing = "interaction", "The learned interaction W_Q^T W_K", "reading the weights"
+    unit, cost, optional = "model", 4.0, True
+    columns = (
+        Column(
+            "interaction_k90",
+            "W k90",
+            "Components for 90 % of the learned interaction W_Q^T W_K.",
+            direction="many directions matter",
+            panel=True,
+        ),
+        Column("interaction_rank", "W eff. rank", "Effective rank of the learned interaction W_Q^T W_K."),
+    )
+
+    def measure(self, context: Context, piece: int) -> Result:
+        """Return the components of W_Q^T W_K of every head."""
+        if context.model is None:
+            raise NotApplicableError("the weights are not at hand, only what was captured from them")
+        try:
+            spectra = interaction_spectra(of_stack(context.model.modules(), context.data.stack))
+        except ModelError as error:
+            raise NotApplicableError(str(error)) from error
+        rows = [[spectra[pair].k90, spectra[pair].effective_rank] for pair in context.heads]
+        return Result({"interaction": np.asarray(rows, dtype=np.float64)})
+
+    def sum_up(self, context: Context, results: Sequence[Result]) -> Outcome:
+        """Return the components of the learned interaction as columns."""
+        k90, rank = results[0].arrays["interaction"].T
+        q25, median, q75 = np.nanquantile(k90, [0.25, 0.5, 0.75])
+        sentence = (
+            f"The learned interaction W_Q^T W_K needs {median:.0f} components for 90 % of its variance in the median "
+            f"head (interquartile {q25:.0f}-{q75:.0f})."
+        )
+        columns = {"interaction_k90": k90, "interaction_rank": rank}
+        return Outcome(context.frame(columns), (sentence,), detail=columns, headlines=0)

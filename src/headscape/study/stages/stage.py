@@ -1,0 +1,198 @@
+"""What a stage of the analysis is: one measure of the heads, whole.
+
+A stage is one file that owns everything about its measure: what it computes, how it sums up over windows (columns
+of the head table, findings, notices), its figures, its section of the report, its cost. It joins the analysis by
+one entry in :data:`headscape.study.stages.STAGES`; another package adds its own by an entry point in the group
+``headscape.stages``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from headscape.notices import Notice
+from headscape.report.section import Section
+from headscape.study.stages.context import Context
+from headscape.study.stages.result import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from headscape.study.study import Study
+
+_BOUNDS = {
+    "low": "lower bound",
+    "high": "upper bound",
+    "q25": "lower quartile",
+    "q75": "upper quartile",
+    "min": "smallest",
+    "max": "largest",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the head table.
+
+    Parameters
+    ----------
+    name
+        Its key.
+    title
+        As people read it.
+    meaning
+        One sentence.
+    unit
+        For example "nats"; empty for plain numbers.
+    direction
+        What a high value means, in a few words.
+    panel, table
+        Whether the panel of a head and the table of the report show it; the files have it in any case.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    unit: str = ""
+    direction: str = ""
+    panel: bool = False
+    table: bool = True
+
+    def with_bounds(self, *endings: str) -> "tuple[Column, ...]":
+        """Return the column and those of its bounds, which only the files show.
+
+        Examples
+        --------
+        >>> [column.title for column in Column("k90", "k90", "Components.").with_bounds("q25")]
+        ['k90', 'k90, lower quartile']
+        """
+        bounds = [
+            Column(
+                f"{self.name}_{ending}",
+                f"{self.title}, {_BOUNDS[ending]}",
+                f"{_BOUNDS[ending].capitalize()}. {self.meaning}",
+                self.unit,
+                table=False,
+            )
+            for ending in endings
+        ]
+        return (self, *bounds)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A parameter of a stage: its name, its default, one sentence for the docs, and whether it is a list."""
+
+    name: str
+    default: Any
+    meaning: str
+    many: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a stage says over all windows.
+
+    Parameters
+    ----------
+    columns
+        Its columns of the head table, indexed by (layer, head).
+    findings
+        Sentences made from its numbers, the most important first.
+    notices
+        Named states that a reader must know first; ``remarks`` are those without consequence for the heads,
+        which the report shows in the stage's own section.
+    detail
+        The stage's own result type: ``study[name]``.
+    tables
+        Further tables, written as NAME.csv beside heads.csv.
+    headlines
+        How many of the findings are among the first that a reader sees.
+    """
+
+    columns: "pd.DataFrame"
+    findings: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    remarks: tuple[Notice, ...] = ()
+    detail: Any = None
+    tables: "Mapping[str, pd.DataFrame]" = field(default_factory=dict)
+    headlines: int = 1
+
+
+class NotApplicableError(Exception):
+    """Raised by a stage that cannot measure this model or these data; the message says why."""
+
+
+class Stage(ABC):
+    """One stage of the analysis; see the module's docstring.
+
+    Attributes
+    ----------
+    name, title, doing
+        As in ``--stages``, as a heading, and what the progress display says ("measuring entropies").
+    columns, options
+        What it adds to the head table, and its parameters.
+    needs
+        Names of the stages that must run before it.
+    unit
+        What one piece of its work is: a window, a layer (of the first window), or the whole model. A run that is
+        interrupted loses at most one piece.
+    cost
+        How long a piece takes compared with others; only the estimate of the time left depends on it.
+    by_default, always
+        Whether it runs by default, and whether also when only other stages are asked for.
+    optional
+        Whether it is skipped with a finding where it cannot be measured, even if it was asked for.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    doing: ClassVar[str]
+    columns: ClassVar[tuple[Column, ...]] = ()
+    options: ClassVar[tuple[Option, ...]] = ()
+    needs: ClassVar[tuple[str, ...]] = ()
+    unit: ClassVar[Literal["window", "layer", "model"]] = "window"
+    cost: ClassVar[float] = 1.0
+    by_default: ClassVar[bool] = True
+    always: ClassVar[bool] = False
+    optional: ClassVar[bool] = False
+
+    @abstractmethod
+    def measure(self, context: Context, piece: int) -> Result:
+        """Measure one window, one layer, or the model (0)."""
+
+    @abstractmethod
+    def sum_up(self, context: Context, results: Sequence[Result]) -> Outcome:
+        """Return what all pieces say together; cheap, since it is repeated whenever a study is loaded."""
+
+    def figures(self, study: "Study", head: tuple[int, int] | None = None) -> "dict[str, Figure]":
+        """Return figures for papers by name; ``head`` is the one to show where one is shown."""
+        return {}
+
+    def sections(self, study: "Study") -> tuple[Section, ...]:
+        """Return what the report shows of this stage."""
+        return ()
+
+    def pieces(self, context: Context) -> tuple[int, ...]:
+        """Return the windows, the layers, or (0,) for the model."""
+        if self.unit == "layer":
+            return context.data.layers
+        return tuple(range(context.data.n_windows)) if self.unit == "window" else (0,)
+
+    def part(self, piece: int) -> str:
+        """Return the name of the part that holds the result of a piece."""
+        return self.name if self.unit == "model" else f"{self.name}-{self.unit}-{piece:05d}"
+
+    def defaults(self) -> dict[str, Any]:
+        """Return the options with their defaults."""
+        return {option.name: option.default for option in self.options}
+
+    def outcome(self, context: Context, results: Sequence[Result]) -> Outcome:
+        """Return what all pieces say, or why nothing was measured."""
+        reason = next((result.missing for result in results if result.missing), "")
+        if reason:
+            sentence = f"{self.title} was left out: {reason.rstrip('.')}."
+            return Outcome(context.frame({}), (sentence,), headlines=0)
+        return self.sum_up(context, results)

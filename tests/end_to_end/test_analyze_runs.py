@@ -95,7 +95,7 @@ def test_weights_are_read_and_labelled(killed):
         (["--text", "a.txt", "--images", "b"], "either --text or --images"),
         (["--text", "nowhere.txt"], "nowhere.txt does not exist"),
         (["--images", "."], "no images"),
-        (["--windows", "0"], "--windows must be at least 1"),
+        (["--windows", "0"], "--windows must be a whole number from 1"),
         (["--set", "k"], "--set takes NAME=VALUE"),
         (["--set", "kk=3"], "options of the analysis are"),
         (["--json", "--csv"], "specify one of them"),

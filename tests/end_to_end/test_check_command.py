@@ -84,4 +84,4 @@ def test_check_of_data_exits_with_one_when_it_fails(run, capture, tmp_path):
     assert "FAILED zero-sum, layer 1, head 3: row 5" in done.stdout
     done = run(tmp_path / "energy", "--against", "default")
     assert done.returncode == 2
-    assert "holds no weights" in done.stderr
+    assert "--against is for models" in done.stderr

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import headscape as hs
-from cli_runs import headscape
+from cli_runs import environment, headscape
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +95,9 @@ def bad_tensors(tmp_path):
         (["cut.npy", "-o", "out"], "damaged, truncated"),
         (["none.npy", "-o", "out"], "does not exist"),
         (["good.npy", "-o", "file"], "output folder file cannot be created"),
-        (["good.npy", "-o", "out", "--n-iter", "0"], "n_iter must be at least 1"),
+        (["good.npy", "-o", "out", "--n-iter", "0"], "n_iter must be a whole number from 1 to 1000"),
         (["good.npy", "-o", "out", "--figures", "bmp"], "figure formats are png, svg, pdf"),
-        (["good.npy", "-o", "out", "--threads", "0"], "threads must be at least 1"),
+        (["good.npy", "-o", "out", "--threads", "0"], "--threads must be a whole number from 1 to 1024"),
         (["good.npy"], "--out"),
         (["good.npy", "-o", "out", "--tree", "oak"], "oak"),
     ],
@@ -151,3 +151,21 @@ def test_progress_is_shown_on_terminals(tmp_path):
         shown += piece
     assert process.wait() == 0
     assert b"iteration 1/3" in shown
+
+
+def test_warnings_of_other_libraries_are_not_shown(tmp_path):
+    code = """
+import warnings
+import numpy as np
+import headscape.study.source as place
+def noisy(*arguments, **options):
+    np.float64(1e308) * 10
+    warnings.warn("from a library")
+    raise place.InputError("what is wrong")
+place.open_source = noisy
+from headscape.cli.main import run
+run()
+"""
+    command = [sys.executable, "-c", code, "organize", "synthetic", "-o", "out"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "headscape: what is wrong\n")

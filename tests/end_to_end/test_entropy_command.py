@@ -99,7 +99,7 @@ def test_people_read_findings_and_the_caution(run, files, tmp_path):
     ("words", "message"),
     [
         (["--k", "many"], "--k must be a whole number or a share"),
-        (["--k", "80", "--fields", "logits"], "the tensors hold 'unknown'"),
+        (["--k", "80", "--fields", "logits"], "is a tensor of one field"),
         (["--json", "--csv"], "specify one of them"),
         (["--stack", "cross"], "one stack"),
         (["--figures", "bmp"], "figure formats are png, svg, pdf"),

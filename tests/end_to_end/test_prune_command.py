@@ -1,6 +1,7 @@
 """headscape prune as a user starts it: a smaller model that loads again and costs what was said, or one clear line."""
 
 import json
+import resource
 import shutil
 from pathlib import Path
 
@@ -8,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors import SafetensorError
 
 pytest.importorskip("transformers")
 
 import headscape as hs
 from cli_runs import headscape, headscape_here, one_line, one_object
 from headscape.models.sample_text import sample_text
+from headscape.pruning.pruned_files import claimed
 from tiny_models import tiny_causal_model
 
 MODEL = Path(__file__).parents[2] / "examples" / "tiny_model"
@@ -160,7 +163,7 @@ def bad_material(folder):
         ),
         (["--calibrate", "long.txt", "-o", "out"], "--calibrate needs --evaluate"),
         (["--text", "none.txt", "-o", "out"], "none.txt"),
-        (["--text", "long.txt", "--windows", 0, "-o", "out"], "--windows must be at least 1"),
+        (["--text", "long.txt", "--windows", 0, "-o", "out"], "--windows must be a whole number from 1"),
     ],
 )
 def test_bad_input_ends_in_one_line(tmp_path, monkeypatch, capsys, arguments, words):
@@ -189,3 +192,31 @@ def test_families_that_cannot_be_cut_are_told_that_gating_works(tmp_path, monkey
         *("--methods", "output-norm", "--counts", "2", "--figures", "none", "--json"),
     )
     assert one_object(ablated)["heads"] == 8
+
+
+def test_a_second_run_to_the_same_folder_is_refused(tmp_path, monkeypatch, capsys):
+    arguments = ("prune", MODEL, "--heads", "0.0,0.1", *QUICK, "-o", tmp_path / "out")
+    with claimed(tmp_path / "out"):
+        one_line(headscape_here(monkeypatch, capsys, *arguments), "another run is writing to")
+        assert headscape_here(monkeypatch, capsys, *arguments, "--dry-run").returncode == 0
+    assert headscape_here(monkeypatch, capsys, *arguments).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_full_disk_ends_in_one_line(tmp_path, monkeypatch, capsys):
+    def full(self, *arguments, **options):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", full)
+    arguments = ("prune", MODEL, "--heads", "0.0,0.1", *QUICK, "-o", tmp_path / "out")
+    one_line(headscape_here(monkeypatch, capsys, *arguments), "the disk is full while writing")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_safetensors_cannot_write_is_told_in_one_line(tmp_path):
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    arguments = ("prune", MODEL, "--heads", "0.0,0.1", *QUICK, "-o", tmp_path / "out")
+    one_line(headscape(*arguments, preexec_fn=small_files), "could not be written: File too large")
+    assert list(tmp_path.iterdir()) == []

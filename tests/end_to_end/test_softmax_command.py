@@ -87,7 +87,7 @@ def test_files_of_logits_may_be_causal_and_rectangular(run, tmp_path):
         (["./nowhere"], "there is no model at './nowhere'"),
         (["synthetic", "--heads", "three"], "--heads must be heads as layer.head"),
         (["synthetic", "--heads", "9.9"], "there is no head 9.9"),
-        (["synthetic", "--draws", "0"], "draws must be at least 1"),
+        (["synthetic", "--draws", "0"], "draws must be a whole number from 1 to 10000"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(run, tmp_path, words, message):

@@ -92,3 +92,13 @@ def test_diffusion_map_of_few_points_is_padded_with_zeros():
 def test_bad_affinities(affinity, options, words):
     with pytest.raises(hs.HeadscapeError, match=words):
         hs.diffusion_map(affinity, **options)
+
+
+def test_iterative_and_full_decompositions_agree(monkeypatch):
+    place = np.random.default_rng(0).random((60, 2))
+    affinity = np.exp(-10 * np.linalg.norm(place[:, None] - place, axis=2))
+    full = markov_eigenpairs(affinity, n_eigs=5)
+    monkeypatch.setattr("headscape.geometry.diffusion._DENSE_LIMIT", 10)
+    iterative = markov_eigenpairs(affinity, n_eigs=5)
+    np.testing.assert_allclose(iterative.values, full.values, atol=1e-12)
+    np.testing.assert_allclose(iterative.vectors, full.vectors, atol=1e-9)

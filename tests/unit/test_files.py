@@ -264,3 +264,11 @@ def test_numbers_whose_sums_overflow_are_refused(dtype, scale):
     for function in (hs.NetworkTensor, lambda y: hs.organize(y, n_iter=1)):
         with pytest.raises(hs.HeadscapeError, match=f"must not exceed .* in {dtype}.*Divide by it"):
             function(-x)
+
+
+def test_heads_in_front_are_not_read_as_queries(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((3, 8, 8)))
+    with pytest.raises(hs.HeadscapeError, match=r"looks like \(head, query, key\)"):
+        hs.load_tensor(tmp_path / "x.npy")
+    assert hs.load_tensor(tmp_path / "x.npy", axes="head,query,key").shape == (8, 8, 3)
+    assert hs.load_tensor(tmp_path / "x.npy", axes="query,key,head").shape == (3, 8, 8)

@@ -169,15 +169,21 @@ def test_folder_jaccard():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"n_iter": 0}, "n_iter must be at least 1"),
+        ({"n_iter": 0}, "n_iter must be a whole number from 1 to 1000"),
         ({"init": "euclid"}, "init must be one of cosine, gaussian"),
         ({"tree": "ternary"}, "'flexible' or 'binary'"),
         ({"tree": {"row": "binary"}}, "says 'binary' for row"),
         ({"head_trees": "old"}, "'latest' or 'initial'"),
-        ({"eps_scale": 0}, "eps_scale must be positive"),
-        ({"tree_constant": -1}, "tree_constant must be positive"),
-        ({"n_eigs": 1}, "n_eigs must be at least 2"),
-        ({"alpha": np.nan}, "alpha and beta must be finite"),
+        ({"eps_scale": 0}, "eps_scale must be a number from 1e-06"),
+        ({"tree_constant": -1}, "tree_constant must be a number from"),
+        ({"n_eigs": 1}, "n_eigs must be a whole number from 2"),
+        ({"n_iter": 10**20}, "n_iter must be a whole number from 1 to 1000"),
+        ({"n_iter": 2.5}, "n_iter must be a whole number"),
+        ({"n_eigs": 10**20}, "n_eigs must be a whole number from 2 to 10000"),
+        ({"eps_scale": np.inf}, "eps_scale must be a number"),
+        ({"tree": 3}, "tree must be 'flexible'"),
+        ({"alpha": "1"}, "alpha must be a number"),
+        ({"alpha": np.nan}, "alpha must be a number from -16 to 16"),
     ],
 )
 def test_bad_parameters(options, words):

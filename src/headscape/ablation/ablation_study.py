@@ -22,8 +22,9 @@ from headscape.errors import InputError
 from headscape.geometry.organization import Organization
 from headscape.models.loading import as_model
 from headscape.notices import Notice
-from headscape.recorder.capturing import input_hash
+from headscape.recorder.capturing import how_read, input_hash
 from headscape.tensor.capture import Capture
+from headscape.tensor.checks import MAX_DRAWS, require_integer
 from headscape.tensor.store import content_hash
 
 logger = logging.getLogger(__name__)
@@ -102,8 +103,8 @@ def ablation_study(
     that loses a head are not computed again, if the model allows it.
     """
     labels = curve_labels(methods, repair)
-    if any(is_random(label) for label in labels) and draws < MIN_DRAWS:
-        raise InputError(f"draws must be at least {MIN_DRAWS} for a band of random orders, but is {draws}.")
+    if any(is_random(label) for label in labels):
+        require_integer(draws, "draws", MIN_DRAWS, MAX_DRAWS)
     loaded = as_model(model, tokenizer)
     split = split_windows(
         loaded,
@@ -133,6 +134,7 @@ def ablation_study(
         "calibration_windows": len(split.calibration),
         "length": length,
         "sample": sample,
+        **how_read((*split.calibration, *split.evaluation)),
         "stack": stack,
         "seed": seed,
         "loss": "model" if loss is None else f"own: {getattr(loss, '__qualname__', type(loss).__name__)}",

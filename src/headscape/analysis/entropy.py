@@ -11,12 +11,13 @@ from headscape.analysis.haar import Trees, axis_number, reflect, require_trees
 from headscape.analysis.supports import top_supports
 from headscape.analysis.wavelets import Wavelets, wavelets
 from headscape.errors import InputError
+from headscape.geometry.organization import Organization
 from headscape.geometry.partition_tree import IntArray
 from headscape.tensor.checks import FloatArray, as_float_array, require_axes, require_finite
 from headscape.tensor.network_tensor import axis_names
 
 
-def head_entropy(x: Any, trees: Trees, k: float = 400, p: float = 1.0) -> NDArray[np.float64]:
+def head_entropy(x: Any, trees: Trees | Organization, k: float = 400, p: float = 1.0) -> NDArray[np.float64]:
     """Return the l_p entropy of every head over its bi-Haar coefficients of largest support.
 
         e_h = (sum over |supp psi_i (x) psi'_i'| >= cut of |<x_h, psi_i (x) psi'_i'>|^p)^(1/p)         (OA 21)
@@ -27,7 +28,7 @@ def head_entropy(x: Any, trees: Trees, k: float = 400, p: float = 1.0) -> NDArra
     ----------
     x : (query, key[, head]) array
     trees
-        Trees by axis name; "query" and "key" are used.
+        Trees by axis name, or an organization; "query" and "key" are used.
     k
         How many of the largest supports (all if there are fewer), or a share of all (a float in (0, 1]). Ties at
         the cut are all in; ``top_supports({"query": ..., "key": ...}, k)`` tells how many that makes.
@@ -58,13 +59,13 @@ def head_entropy(x: Any, trees: Trees, k: float = 400, p: float = 1.0) -> NDArra
     """
     array = as_float_array(x, "x")
     require_axes(array, (2, 3), "x")
-    require_trees(array, trees, ("query", "key"))
+    trees = require_trees(array, trees, ("query", "key"))
     coefficients, used = coarse_coefficients(array, {axis: trees[axis] for axis in ("query", "key")}, k)
     block = coefficients.reshape(*used.shape, -1)
     return _norm(block[used], p)
 
 
-def network_entropy(x: Any, trees: Trees, k: float = 100, p: float = 1.0) -> float:
+def network_entropy(x: Any, trees: Trees | Organization, k: float = 100, p: float = 1.0) -> float:
     """Return the l_p entropy of a whole tensor over its Haar coefficients of largest support.
 
     The same sum as in :func:`head_entropy`, over tensor wavelets on all axes (tri-Haar for three).
@@ -73,7 +74,7 @@ def network_entropy(x: Any, trees: Trees, k: float = 100, p: float = 1.0) -> flo
     ----------
     x : (query, key[, head, ...]) array
     trees
-        A tree for every axis of x.
+        A tree for every axis of x, or an organization.
     k, p
         As in :func:`head_entropy`.
 
@@ -98,7 +99,7 @@ def network_entropy(x: Any, trees: Trees, k: float = 100, p: float = 1.0) -> flo
     """
     array = as_float_array(x, "x")
     axes = axis_names(array.ndim)
-    require_trees(array, trees, axes)
+    trees = require_trees(array, trees, axes)
     coefficients, used = coarse_coefficients(array, {axis: trees[axis] for axis in axes}, k)
     return float(_norm(coefficients[used][:, None], p)[0])
 
@@ -115,7 +116,7 @@ class CoarseCoefficients:
     supports: IntArray
 
 
-def coefficients_by_support(x: Any, trees: Trees, k: float = 400) -> CoarseCoefficients:
+def coefficients_by_support(x: Any, trees: Trees | Organization, k: float = 400) -> CoarseCoefficients:
     """Return the coefficients that the entropies are sums over, in the order of decreasing support.
 
     Parameters
@@ -140,7 +141,7 @@ def coefficients_by_support(x: Any, trees: Trees, k: float = 400) -> CoarseCoeff
     """
     array = as_float_array(x, "x")
     axes = axis_names(array.ndim)
-    require_trees(array, trees, axes[:2])
+    trees = require_trees(array, trees, axes[:2])
     chosen = {axis: trees[axis] for axis in axes if axis in trees}
     coefficients, used = coarse_coefficients(array, chosen, k)
     supports = np.ones((), dtype=np.int64)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from headscape.analysis.wavelets import Wavelets, wavelets
 from headscape.errors import InputError
 from headscape.geometry.folder_averages import require_fit
-from headscape.geometry.partition_tree import IntArray, PartitionTree
+from headscape.geometry.organization import Organization
+from headscape.geometry.partition_tree import IntArray, PartitionTree, trees_of
 from headscape.tensor.checks import FloatArray, as_float_array
 from headscape.tensor.network_tensor import axis_names
 
@@ -107,7 +108,7 @@ def inverse_haar(coefficients: Any, tree: PartitionTree, axis: str | int = 0) ->
     return np.moveaxis(out, 0, place)
 
 
-def tensor_haar(x: Any, trees: Trees) -> FloatArray:
+def tensor_haar(x: Any, trees: Trees | Organization) -> FloatArray:
     """Expand x in the tensor-product Haar basis: :func:`haar` along every axis that has a tree.
 
         c_{i, i', ...} = <x, psi_i (x) psi'_i' (x) ...>
@@ -116,8 +117,8 @@ def tensor_haar(x: Any, trees: Trees) -> FloatArray:
     ----------
     x : (query, key[, head, ...]) array
     trees
-        Trees by axis name. Axes without a tree stay as they are: with trees for "query" and "key" this is
-        the bi-Haar transform of every head, with all three the tri-Haar transform of the network.
+        Trees by axis name, or an organization. Axes without a tree stay as they are: with trees for "query" and "key"
+        this is the bi-Haar transform of every head, with all three the tri-Haar transform of the network.
 
     Returns
     -------
@@ -138,13 +139,13 @@ def tensor_haar(x: Any, trees: Trees) -> FloatArray:
     [[5.0, -1.0], [-2.0, 0.0]]
     """
     array = as_float_array(x, "x")
-    require_trees(array, trees)
+    trees = require_trees(array, trees)
     for axis, tree in trees.items():
         array = haar(array, tree, axis)
     return array
 
 
-def inverse_tensor_haar(coefficients: Any, trees: Trees) -> FloatArray:
+def inverse_tensor_haar(coefficients: Any, trees: Trees | Organization) -> FloatArray:
     """Rebuild x from its tensor-product Haar coefficients: the inverse of :func:`tensor_haar`.
 
     Parameters
@@ -164,7 +165,7 @@ def inverse_tensor_haar(coefficients: Any, trees: Trees) -> FloatArray:
     [[1.0, 0.0], [0.0, 1.0]]
     """
     array = as_float_array(coefficients, "coefficients")
-    require_trees(array, trees)
+    trees = require_trees(array, trees)
     for axis, tree in trees.items():
         array = inverse_haar(array, tree, axis)
     return array
@@ -236,8 +237,9 @@ def axis_number(x: NDArray[Any], axis: str | int) -> int:
     return number % x.ndim
 
 
-def require_trees(x: NDArray[Any], trees: Trees, axes: tuple[str, ...] = ()) -> None:
-    """Raise unless the trees fit the axes they are named after, and those in ``axes`` are all there."""
+def require_trees(x: NDArray[Any], trees: Trees | Organization, axes: tuple[str, ...] = ()) -> Trees:
+    """Return trees by axis, or raise unless they fit the axes of x, and those in ``axes`` are all there."""
+    trees = trees_of(trees)
     for axis in axes:
         if axis not in trees:
             have = ", ".join(trees) or "none"
@@ -247,3 +249,4 @@ def require_trees(x: NDArray[Any], trees: Trees, axes: tuple[str, ...] = ()) -> 
             )
     for axis, tree in trees.items():
         require_fit(x.shape[axis_number(x, axis)], tree, f"the {axis} axis")
+    return trees

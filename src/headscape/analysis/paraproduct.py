@@ -12,6 +12,7 @@ from headscape.analysis.log_softmax import as_visibility, filled_logits, log_sof
 from headscape.analysis.paraproduct_pass import Derivatives, level_pass, pair_term
 from headscape.analysis.tree_levels import TreeLevels
 from headscape.errors import InputError
+from headscape.geometry.organization import Organization
 from headscape.tensor.attention_record import BoolArray
 
 FloatArray64 = NDArray[np.float64]
@@ -135,7 +136,7 @@ class Paraproduct:
 
 def paraproduct(
     f: Any,
-    trees: Trees,
+    trees: Trees | Organization,
     nonlinearity: Nonlinearity = "log-softmax",
     terms: Terms = "complete",
     levels: int | Mapping[str, int] | None = None,
@@ -208,7 +209,7 @@ def paraproduct(
     seen = as_visibility(visible, (np.shape(f)[0], np.shape(f)[1]))
     derivatives = _derivatives(nonlinearity)
     field = log_softmax(f, seen) if nonlinearity == "log-softmax" else filled_logits(f, seen)
-    require_trees(field, trees, ("query", "key"))
+    trees = require_trees(field, trees, ("query", "key"))
     steps = _steps(levels)
     query, key = (TreeLevels.of(trees[axis], steps[axis]) for axis in ("query", "key"))
     target = _checked(derivatives(field)[0], "A(f)")

@@ -13,7 +13,8 @@ from headscape.analysis.holder_constants import axis_constants, mixed_constants
 from headscape.analysis.intervals import Interval
 from headscape.analysis.wavelets import Wavelets, wavelets
 from headscape.errors import InputError
-from headscape.geometry.partition_tree import PartitionTree
+from headscape.geometry.organization import Organization
+from headscape.geometry.partition_tree import PartitionTree, trees_of
 from headscape.tensor.checks import as_float_array, require_axes, require_finite
 
 FloatArray64 = NDArray[np.float64]
@@ -92,7 +93,7 @@ class HolderExponents:
 
 def holder_exponent(
     x: Any,
-    trees: Trees,
+    trees: Trees | Organization,
     *,
     level: float = 0.95,
     fallback_alpha: float = 0.25,
@@ -146,6 +147,7 @@ def holder_exponent(
     """
     if not 0 < fallback_alpha <= 1:
         raise InputError(f"fallback_alpha must be in (0, 1], but is {fallback_alpha}.")
+    trees = trees_of(trees)
     fits = fitted_exponents(x, trees, level)
     array = as_float_array(x, "x")
     array = array.reshape(*array.shape[:2], -1)
@@ -163,7 +165,7 @@ def holder_exponent(
     )
 
 
-def fitted_exponents(x: Any, trees: Trees, level: float = 0.95) -> dict[str, FloatArray64]:
+def fitted_exponents(x: Any, trees: Trees | Organization, level: float = 0.95) -> dict[str, FloatArray64]:
     """Return the exponents of :func:`holder_exponent` by name, without the constants, at a third of the time.
 
     Returns
@@ -179,7 +181,7 @@ def fitted_exponents(x: Any, trees: Trees, level: float = 0.95) -> dict[str, Flo
     """
     array = as_float_array(x, "x")
     require_axes(array, (2, 3), "x")
-    require_trees(array, trees, ("query", "key"))
+    trees = require_trees(array, trees, ("query", "key"))
     require_finite(array, "x")
     array = array.reshape(*array.shape[:2], -1)
     query, key = trees["query"], trees["key"]

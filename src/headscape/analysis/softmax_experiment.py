@@ -11,9 +11,10 @@ from headscape.analysis.log_softmax import as_visibility, filled_logits, log_sof
 from headscape.analysis.paraproduct import INVARIANT, Paraproduct, paraproduct
 from headscape.analysis.regularity import holder_exponent
 from headscape.errors import InputError
-from headscape.geometry.organization import organize
+from headscape.geometry.organization import Organization, organize
 from headscape.geometry.partition_tree import PartitionTree
 from headscape.tensor.attention_record import BoolArray
+from headscape.tensor.checks import MAX_DRAWS, require_integer
 
 FloatArray64 = NDArray[np.float64]
 Masked = Literal["fill", "block"]
@@ -107,7 +108,7 @@ class SoftmaxExperiment:
 
 def softmax_experiment(
     logits: Any,
-    trees: Trees | None = None,
+    trees: Trees | Organization | None = None,
     *,
     visible: BoolArray | str | None = None,
     masked: Masked = "fill",
@@ -160,8 +161,7 @@ def softmax_experiment(
     """
     if masked not in ("fill", "block"):
         raise InputError(f"masked must be 'fill' or 'block', but is {masked!r}.")
-    if draws < 1:
-        raise InputError(f"draws must be at least 1, but is {draws}.")
+    require_integer(draws, "draws", 1, MAX_DRAWS)
     if np.ndim(logits) != 2:
         raise InputError(
             f"logits must be one head, a (query, key) matrix, but their shape is {np.shape(logits)}."
@@ -173,7 +173,7 @@ def softmax_experiment(
         f, g, seen = f[rows][:, keys], g[rows][:, keys], None
     if trees is None:
         trees = organize(f, **(ORGANIZE_OPTIONS | organize_options)).trees
-    require_trees(f, trees, ("query", "key"))
+    trees = require_trees(f, trees, ("query", "key"))
     complete = paraproduct(g, trees, "exp", visible=seen)
     invariant = paraproduct(f, trees, INVARIANT, "paper", visible=seen)
     exponents = holder_exponent(f, trees, n_samples=_QUADRUPLES)

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from headscape.analysis.haar import Trees, axis_number, inverse_tensor_haar, require_trees, tensor_haar
 from headscape.analysis.wavelets import wavelets
 from headscape.errors import InputError
-from headscape.geometry.partition_tree import PartitionTree
-from headscape.tensor.checks import FloatArray, as_float_array, require_finite
+from headscape.geometry.organization import Organization
+from headscape.geometry.partition_tree import PartitionTree, trees_of
+from headscape.tensor.checks import MAX_DRAWS, FloatArray, as_float_array, require_finite, require_integer
 from headscape.tensor.network_tensor import axis_names
 
 ORDERS = ("organized", "original", "shuffled")
@@ -36,7 +37,7 @@ class SparsityCurves:
         return {order: _needed(getattr(self, order), shares) for order in ORDERS}
 
 
-def sparsity_curve(x: Any, trees: Trees) -> NDArray[np.float64]:
+def sparsity_curve(x: Any, trees: Trees | Organization) -> NDArray[np.float64]:
     """Return the share of the energy of x that its largest m tensor-Haar coefficients hold, m = 0, 1, ....
 
         s_m = sum of the m largest |c|^2 / sum of all |c|^2
@@ -72,7 +73,9 @@ def sparsity_curve(x: Any, trees: Trees) -> NDArray[np.float64]:
     return np.asarray(np.minimum(held / held[-1], 1.0))
 
 
-def coefficients_needed(x: Any, trees: Trees, shares: Sequence[float] = (0.9, 0.95, 0.99)) -> tuple[int, ...]:
+def coefficients_needed(
+    x: Any, trees: Trees | Organization, shares: Sequence[float] = (0.9, 0.95, 0.99)
+) -> tuple[int, ...]:
     """Return how many tensor-Haar coefficients hold the given shares of the energy of x.
 
     Parameters
@@ -91,7 +94,7 @@ def coefficients_needed(x: Any, trees: Trees, shares: Sequence[float] = (0.9, 0.
     return _needed(sparsity_curve(x, trees), shares)
 
 
-def sparsity_curves(x: Any, trees: Trees, *, draws: int = 5, seed: int = 0) -> SparsityCurves:
+def sparsity_curves(x: Any, trees: Trees | Organization, *, draws: int = 5, seed: int = 0) -> SparsityCurves:
     """Compare how sparse x is in organized, original and shuffled order of its points.
 
     The same tree shapes are used three times: with the points where the trees put them, with the points
@@ -120,10 +123,9 @@ def sparsity_curves(x: Any, trees: Trees, *, draws: int = 5, seed: int = 0) -> S
     >>> sparsity_curves(x, {"query": query, "key": PartitionTree.trivial(2)}).needed((0.99,))["organized"]
     (2,)
     """
-    if draws < 1:
-        raise InputError(f"draws must be at least 1, but is {draws}.")
+    require_integer(draws, "draws", 1, MAX_DRAWS)
     array = as_float_array(x, "x")
-    require_trees(array, trees)
+    trees = require_trees(array, trees)
     rng = np.random.default_rng(seed)
     along = {axis: _with_leaves(tree, np.arange(tree.n_points)) for axis, tree in trees.items()}
     shuffled = np.mean(
@@ -136,7 +138,7 @@ def sparsity_curves(x: Any, trees: Trees, *, draws: int = 5, seed: int = 0) -> S
     return SparsityCurves(sparsity_curve(array, trees), sparsity_curve(array, along), shuffled)
 
 
-def best_approximation(x: Any, trees: Trees, m: int) -> FloatArray:
+def best_approximation(x: Any, trees: Trees | Organization, m: int) -> FloatArray:
     """Return the best approximation of x by m tensor-Haar functions: those with the largest coefficients.
 
     Parameters
@@ -172,7 +174,10 @@ def best_approximation(x: Any, trees: Trees, m: int) -> FloatArray:
 
 
 def denoise(
-    x: Any, trees: Trees, threshold: float | None = None, mode: Literal["hard", "soft"] = "hard"
+    x: Any,
+    trees: Trees | Organization,
+    threshold: float | None = None,
+    mode: Literal["hard", "soft"] = "hard",
 ) -> FloatArray:
     """Remove small tensor-Haar coefficients of x.
 
@@ -210,6 +215,7 @@ def denoise(
     """
     if mode not in ("hard", "soft"):
         raise InputError(f"mode must be 'hard' or 'soft', but is {mode!r}.")
+    trees = trees_of(trees)
     coefficients = tensor_haar(x, trees)
     t = _universal_threshold(coefficients, trees) if threshold is None else float(threshold)
     if not t >= 0:

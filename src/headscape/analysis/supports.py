@@ -9,7 +9,8 @@ import numpy as np
 from headscape.analysis.haar import Trees
 from headscape.analysis.wavelets import wavelets
 from headscape.errors import InputError
-from headscape.geometry.partition_tree import IntArray
+from headscape.geometry.organization import Organization
+from headscape.geometry.partition_tree import IntArray, trees_of
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class TopSupports:
         return self.used / self.total
 
 
-def top_supports(trees: Trees, k: float = 400) -> TopSupports:
+def top_supports(trees: Trees | Organization, k: float = 400) -> TopSupports:
     """Find the k tensor wavelets of largest support on a product of trees.
 
         cut = max { c : #{(i, i', ...) : |supp psi_i| |supp psi'_i'| ... >= c} >= k }
@@ -69,11 +70,12 @@ def top_supports(trees: Trees, k: float = 400) -> TopSupports:
     >>> top_supports({"query": PartitionTree.trivial(4), "key": PartitionTree.trivial(4)}, k=5)
     TopSupports(k=5, cut=12, used=8, total=16)
     """
+    trees = trees_of(trees)
     if not trees:
         raise InputError("trees must have at least one tree, but is empty. Take them from organize(x).trees.")
     supports = [wavelets(tree).support for tree in trees.values()]
     total = int(np.prod([len(s) for s in supports], dtype=object))
-    wanted = _number_of_wavelets(k, total)
+    wanted = number_of_wavelets(k, total)
     low, high = 1, int(np.prod([s.max() for s in supports], dtype=object))
     while low < high:
         middle = (low + high + 1) // 2
@@ -90,11 +92,11 @@ def neighboring_k(k: float) -> list[float]:
     return [value for value in (k // 2 if whole else k / 2, k * 2) if (value >= 1 if whole else value <= 1)]
 
 
-def _number_of_wavelets(k: float, total: int) -> int:
-    whole = isinstance(k, int | np.integer)
-    if whole and k >= 1:
+def number_of_wavelets(k: float, total: int) -> int:
+    """Return how many wavelets k asks for, out of so many, or raise unless it is a count or a share."""
+    if isinstance(k, int | np.integer) and not isinstance(k, bool) and k >= 1:
         return min(int(k), total)
-    if not whole and 0 < k <= 1:
+    if isinstance(k, float | np.floating) and 0 < k <= 1:
         return math.ceil(k * total)
     raise InputError(f"k must be a whole number from 1 up, or a share in (0, 1], but is {k!r}.")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
-from headscape.cli.given import check_counts, counts_of, formats_of, methods_of, opened, split_inputs
+from headscape.cli.given import check_given, counts_of, formats_of, methods_of, opened, split_inputs
 from headscape.cli.options import (
     CALIBRATION,
     FIGURES,
@@ -21,6 +21,7 @@ from headscape.cli.options import (
     with_options,
 )
 from headscape.cli.progress import shown_progress
+from headscape.errors import InputError
 
 
 @with_options(INPUTS, CALIBRATION, STACK, FIGURES, LOADING, OUTPUT)
@@ -39,7 +40,7 @@ def ablate(
         str | None, typer.Option(help="How many heads off, such as 3,14,10%. (default: 1,2,5,10,20,30,50%)")
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Repair after every removal.")] = False,
-    draws: Annotated[int, typer.Option(help="Number of random orders.")] = 10,
+    draws: Annotated[int | None, typer.Option(help="Number of random orders. (default: 10)")] = None,
     *,
     given: SimpleNamespace,
 ) -> None:
@@ -50,13 +51,19 @@ def ablate(
 
     Example:  headscape ablate default --text book.txt --methods haar,gradient,reconstruction+repair,random -o out/a
     """
-    check_counts(given)
+    check_given([model], given, runs_model="ablate")
     inputs, calibration = split_inputs(given)
     chosen, numbers = methods_of(methods, given.table), counts_of(counts)
     formats = formats_of(given.figures)
-    from headscape.ablation.ablation_study import ablation_study, curve_labels
+    from headscape.ablation.ablation_study import DRAWS, MIN_DRAWS, ablation_study, curve_labels
+    from headscape.ablation.curves import is_random
+    from headscape.tensor.checks import MAX_DRAWS, require_integer
 
-    curve_labels(chosen, repair)
+    random = any(is_random(label) for label in curve_labels(chosen, repair))
+    if draws is not None:
+        require_integer(draws, "--draws", MIN_DRAWS, MAX_DRAWS)
+        if not random:
+            raise InputError("--draws is the number of random orders: add random to --methods.")
     folder = output_folder(out)
     from headscape.report.ablation_figures import ablation_figures
     from headscape.report.style import save_figures
@@ -76,7 +83,7 @@ def ablate(
             calibration_windows=given.calibration_windows,
             length=given.length or 256,
             sample=given.sample.value,
-            draws=draws,
+            draws=draws or DRAWS,
             stack=given.stack,
             seed=given.seed,
             out=folder,

@@ -10,7 +10,7 @@ from typing import Any
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import (
-    check_counts,
+    check_given,
     formats_of,
     inputs_of,
     opened,
@@ -46,16 +46,14 @@ def run_analysis(
     """
     if given.json and given.csv:
         raise InputError("--json and --csv both print to standard output: specify one of them.")
-    check_counts(given)
+    check_given(sources, given)
+    options = _checked_options(sources[0], given, stages, options)
     inputs = inputs_of(given)
     formats = formats_of(given.figures)
     head = parse_head(given.head, "--head")
+    if head is not None and not formats:
+        raise InputError("--head chooses what the figures show: specify --figures too.")
     layers, heads = parse_numbers(given.layers, "--layers"), parse_heads(given.heads, "--heads")
-    from headscape.study.stages import chosen_stages, stage_options
-
-    options = {"n_iter": given.n_iter, **options}
-    chosen_stages(stages)
-    stage_options(options)
     folder = output_folder(out)
     from headscape.engine import LocalEngine
     from headscape.report.style import save_figures
@@ -64,8 +62,11 @@ def run_analysis(
     start = time.perf_counter()
     with shown_progress(quiet=given.quiet) as progress:
         progress("opening the source", 0, 1)
+        source = opened(sources, given)
+        if head is not None:
+            _require_head(source, head, given.stack, layers, heads)
         study = analyze(
-            opened(sources, given),
+            source,
             inputs,
             out=folder,
             windows=given.windows,
@@ -73,7 +74,7 @@ def run_analysis(
             sample=given.sample.value,
             stages=stages,
             quick=quick,
-            field=given.field,
+            field=getattr(given, "field", None),
             stack=given.stack,
             layers=layers,
             heads=heads,
@@ -94,6 +95,50 @@ def run_analysis(
     }
     _tell(Console(quiet=given.quiet, json=given.json or given.csv), study, summary, given.csv, stages is None)
     return study
+
+
+def _checked_options(
+    source: str, given: SimpleNamespace, stages: list[str] | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the options of the stages, or raise unless all of them are good and apply to the source."""
+    from headscape.study.source import TENSOR, source_kind
+    from headscape.study.stages import chosen_stages, stage_options
+
+    chosen, kind = chosen_stages(stages), source_kind(source)
+    merged = dict(options)
+    if getattr(given, "n_iter", None) is not None:
+        if "n_iter" in merged:
+            raise InputError("specify n_iter once, as --n-iter or with --set.")
+        merged["n_iter"] = given.n_iter
+    stage_options(merged, chosen)
+    if kind == TENSOR and merged.get("fields"):
+        raise InputError(f"fields are those of a model or a capture, but {source} is a tensor of one field.")
+    if kind != TENSOR and merged.get("causal"):
+        raise InputError(f"causal is for tensors: a {kind} knows which keys are visible.")
+    organizes = "geometry" in {stage.name for stage in chosen}
+    if kind != TENSOR and not organizes and getattr(given, "field", None) is not None:
+        raise InputError("--field says what is organized, but no stage that was asked for organizes.")
+    return merged
+
+
+def _require_head(
+    source: Any,
+    head: tuple[int, int],
+    stack: str | None,
+    layers: list[int] | None,
+    heads: list[tuple[int, int]] | None,
+) -> None:
+    """Raise, before anything is computed, unless the figures can show a head."""
+    from headscape.models.anatomy import heads_of, of_stack
+    from headscape.models.loading import Model
+    from headscape.study.study import Study
+
+    if isinstance(source, Model):
+        known = heads_of(of_stack(source.modules(), stack))
+    else:
+        known = (source.data if isinstance(source, Study) else source).select(stack).heads
+    if head not in known or head[0] not in (layers or [head[0]]) or head not in (heads or [head]):
+        raise InputError(f"--head must be one of the heads that are analyzed, but is {head[0]}.{head[1]}.")
 
 
 def _tell(console: Console, study: Any, summary: dict[str, Any], csv: bool, default: bool) -> None:

@@ -35,17 +35,21 @@ def analyze(
 
     Example:  headscape analyze default --text book.txt -o out/book
     """
+    if quick and None not in (given.windows, given.length):
+        raise InputError("--quick chooses windows and length, but both are given: leave it out.")
     names = None if stages is None else [name.strip() for name in stages.split(",")]
     run_analysis(sources, out, given, stages=names, quick=quick, options=_options(option or []))
 
 
 def _options(words: list[str]) -> dict[str, Any]:
     """Return options of stages as the values they are written as: numbers, lists, true or false, words."""
-    options = {}
+    options: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
             raise InputError(f"--set takes NAME=VALUE, for example k=200, but is {word!r}.")
+        if name.strip() in options:
+            raise InputError(f"--set gives {name.strip()} twice: specify it once.")
         options[name.strip()] = _value(value.strip())
     return options
 

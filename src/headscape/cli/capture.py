@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
-from headscape.cli.given import check_counts, inputs_of, opened, parse_heads, parse_numbers
+from headscape.cli.given import check_given, inputs_of, opened, parse_heads, parse_numbers
 from headscape.cli.options import HEADS, INPUTS, LOADING, OUTPUT, WINDOWS, ModelName, Out, with_options
 from headscape.cli.progress import shown_progress
 
@@ -29,7 +29,7 @@ def capture(
 
     Example:  headscape capture default --text book.txt -o out/capture --windows 6 --length 256 --layers 0-5,8
     """
-    check_counts(given)
+    check_given([model], given, runs_model="capture")
     inputs = inputs_of(given)
     layers, heads = parse_numbers(given.layers, "--layers"), parse_heads(given.heads, "--heads")
     folder = output_folder(out)

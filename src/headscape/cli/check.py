@@ -8,23 +8,29 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
-from headscape.cli.given import check_counts, inputs_of, loading_of, opened
+from headscape.cli.given import check_dtype, check_given, inputs_of, loading_of, opened
 from headscape.cli.options import INPUTS, LOADING, OUTPUT, TENSORS, SourceName, with_options
 from headscape.cli.progress import shown_progress
 from headscape.errors import InputError
 
 EXIT_FAILED = 1
+TEXT = (
+    Annotated[list[Path] | None, typer.Option(help="Text file to look at. (default: random tokens)")],
+    None,
+)
 MOST_LINES = 20
 
 
-@with_options(INPUTS, TENSORS, LOADING, OUTPUT)
+@with_options({**INPUTS, "text": TEXT}, TENSORS, LOADING, OUTPUT)
 def check(
     source: SourceName,
     against: Annotated[
         str | None, typer.Option(help="Reference model: before conversion or quantization, in another dtype.")
     ] = None,
-    against_dtype: Annotated[str, typer.Option(help="Precision of the reference.")] = "float32",
-    windows: Annotated[int, typer.Option(help="How many windows.")] = 2,
+    against_dtype: Annotated[
+        str | None, typer.Option(help="Precision of the reference. (default: float32)")
+    ] = None,
+    windows: Annotated[int | None, typer.Option(help="How many windows. (default: 2)")] = None,
     tolerance: Annotated[
         float | None, typer.Option(help="Largest relative difference to the reference. (default: by dtype)")
     ] = None,
@@ -44,9 +50,9 @@ def check(
 
     Example:  headscape check quantized/ --against default
     """
-    check_counts(SimpleNamespace(windows=windows, length=given.length))
-    if tolerance is not None and not tolerance > 0:
-        raise InputError(f"--tolerance must be larger than 0, but is {tolerance}.")
+    given.windows = windows
+    check_given([source], given)
+    _check_own([source], given, against, against_dtype, tolerance)
     inputs = inputs_of(given)
     folder = None if out is None else output_folder(out)
     from headscape.models.loading import load_model
@@ -55,13 +61,13 @@ def check(
 
     with shown_progress(quiet=given.quiet) as progress:
         progress("opening the source", 0, 1)
-        loading = loading_of(given) | {"dtype": against_dtype}
+        loading = loading_of(given) | {"dtype": against_dtype or "float32"}
         report = check_source(
             opened([source], given),
             inputs,
             against=None if against is None else load_model(against, **loading),
             length=given.length,
-            windows=windows,
+            windows=windows or 2,
             sample=given.sample.value,
             causal=causal,
             tolerance=tolerance,
@@ -78,6 +84,33 @@ def check(
     _tell(console, report)
     if not report.ok:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _check_own(
+    sources: list[str],
+    given: SimpleNamespace,
+    against: str | None,
+    against_dtype: str | None,
+    tolerance: float | None,
+) -> None:
+    """Raise unless the options of a comparison come with a reference, and all apply to the source."""
+    from headscape.study.source import MODEL, TENSOR, source_kind
+    from headscape.tensor.checks import require_number
+
+    kind = source_kind(sources[0])
+    if against is None and (against_dtype is not None or tolerance is not None):
+        raise InputError("--against-dtype and --tolerance are for a comparison: specify --against.")
+    for name, value in (("--against", against), ("--windows", given.windows)):
+        if value is not None and kind != MODEL:
+            raise InputError(f"{name} is for models, but {sources[0]} is a {kind}.")
+    if against is not None and (not against.strip() or source_kind(against) != MODEL):
+        raise InputError(f"--against must be a model, but is {against!r}.")
+    if against_dtype is not None:
+        check_dtype(against_dtype, "--against-dtype")
+    if tolerance is not None:
+        require_number(tolerance, "--tolerance", 1e-12, 1e6)
+    if given.field is not None and kind != TENSOR:
+        raise InputError(f"--field says what a tensor file holds, but {sources[0]} is a {kind}.")
 
 
 def _tell(console: Console, report: Any) -> None:

@@ -4,10 +4,11 @@ import json
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from headscape.errors import StorageError
 
@@ -59,9 +60,24 @@ def output_folder(path: Path) -> Path:
 
 
 def set_up_logging(verbose: bool) -> None:
-    """Send the library's log to standard error: warnings, or everything with --verbose."""
+    """Send the library's log and its warnings to standard error; other libraries' only with --verbose."""
+    if not verbose:
+        warnings.showwarning = _show_own
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.ERROR)
     logging.getLogger("headscape").setLevel(logging.DEBUG if verbose else logging.ERROR)
+
+
+def _show_own(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning of headscape as one line, and none of numpy or zarr, whose cause a user cannot know."""
+    if category is UserWarning and "headscape" in Path(filename).parts:
+        sys.stderr.write(f"Warning: {message}\n")
 
 
 def _rich() -> Any:

@@ -8,11 +8,11 @@ import typer
 
 from headscape.cli.analysis import run_analysis
 from headscape.cli.given import formats_of, parse_numbers
-from headscape.cli.options import ANALYSIS, Out, with_options
+from headscape.cli.options import ANALYSIS, TENSORS, Out, with_options
 from headscape.errors import InputError
 
 
-@with_options(ANALYSIS)
+@with_options({name: ANALYSIS[name] for name in ANALYSIS if name not in (*TENSORS, "n_iter")})
 def energy(
     sources: Annotated[
         list[str], typer.Argument(help="A model, a capture or a study, as for headscape analyze.")
@@ -40,6 +40,8 @@ def energy(
     Example:  headscape energy default -o out/energy
     """
     options = {"lengths": parse_numbers(lengths, "--lengths"), "signatures": signatures}
+    if beside and not formats_of(given.figures):
+        raise InputError("--beside draws a figure, but --figures is none.")
     others = [_study(path) for path in beside or []]
     study = run_analysis(sources, out, given, stages=["energy", "interaction"], options=options)
     if others:

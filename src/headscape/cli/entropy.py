@@ -20,8 +20,9 @@ def entropy(
     ] = "400",
     p: Annotated[float, typer.Option(help="Exponent of the entropy.")] = 1.0,
     fields: Annotated[
-        str, typer.Option(help="Other fields to compare the ranking with, for example logits,energy.")
-    ] = "",
+        str | None,
+        typer.Option(help="Other fields to compare the ranking with, for example logits,energy."),
+    ] = None,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Also re-run the first window with neighboring parameters.")
     ] = False,
@@ -37,7 +38,7 @@ def entropy(
     options = {
         "k": _number(k),
         "p": p,
-        "fields": [name.strip() for name in fields.split(",") if name.strip()],
+        "fields": [] if fields is None else [name.strip() for name in fields.split(",")],
         "sensitivity": sensitivity,
     }
     run_analysis(sources, out, given, stages=["entropy"], options=options)

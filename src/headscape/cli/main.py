@@ -1,8 +1,12 @@
 """The program ``headscape``: one thin file per command; errors become one line and exit code 2."""
 
+import errno
 import os
+import signal
 import sys
-from typing import Annotated
+import threading
+from types import FrameType
+from typing import Annotated, Any, NoReturn, Self
 
 import typer
 
@@ -23,6 +27,7 @@ from headscape.errors import HeadscapeError
 EXIT_BAD_INPUT = 2
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
+INTERRUPTED = "interrupted. What was finished is kept; the same command resumes from there."
 
 app = typer.Typer(
     name="headscape",
@@ -71,28 +76,67 @@ def main(
 
 def run() -> None:
     """Run the program, turning headscape's errors into one line on standard error."""
+    with _Interrupts() as interrupts:
+        try:
+            app()
+        except BaseException as error:
+            # An interrupt in the middle of an import of compiled code can come out as another error.
+            if interrupts.came:
+                _fail(INTERRUPTED, EXIT_INTERRUPTED)
+            _end(error)
+
+
+class _Interrupts:
+    """Turns SIGTERM into the KeyboardInterrupt that Ctrl-C is for the length of a block, and notes either."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        # Only the main thread of a program can say what signals do.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._interrupt)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> NoReturn:
+        self.came = True
+        raise KeyboardInterrupt
+
+
+def _end(error: BaseException) -> NoReturn:
+    """End the program as an error asks for: one line on standard error, and its exit code."""
     try:
-        app()
-    except HeadscapeError as error:
-        _fail(str(error), EXIT_BAD_INPUT)
-    except MemoryError:
-        _fail("out of memory. Take a shorter length, fewer heads, or a smaller --max-memory.", EXIT_BAD_INPUT)
-    except (KeyboardInterrupt, SystemExit) as end:
-        # typer turns an interrupt into an exit without a word.
-        if isinstance(end, SystemExit) and end.code != EXIT_INTERRUPTED:
-            raise
-        _fail("interrupted. Finished parts are kept; the same command resumes there.", EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output went away (head, less): nothing is wrong on our side.
+        sys.stdout.flush()
+    except OSError as unwritten:
+        # Nobody reads our output any more, or it cannot be kept: the rest of it goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        error = unwritten
+    if isinstance(error, SystemExit) and error.code != EXIT_INTERRUPTED:
+        raise error
+    if isinstance(error, BrokenPipeError):
         sys.exit(0)
-    except Exception as error:
-        if os.environ.get("HEADSCAPE_DEBUG"):
-            raise
-        what = f"internal error: {type(error).__name__}: {error}"
-        _fail(f"{what}. Please report it; HEADSCAPE_DEBUG=1 shows where it happened.", EXIT_INTERNAL)
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        _fail(INTERRUPTED, EXIT_INTERRUPTED)
+    if isinstance(error, HeadscapeError):
+        _fail(str(error), EXIT_BAD_INPUT)
+    if isinstance(error, MemoryError):
+        _fail("out of memory. Take a shorter length, fewer heads, or a smaller --max-memory.", EXIT_BAD_INPUT)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        _fail("the disk is full. Free some space and run the same command again.", EXIT_BAD_INPUT)
+    if isinstance(error, OSError) and error.filename is not None:
+        _fail(f"{error.filename}: {error.strerror}.", EXIT_BAD_INPUT)
+    if os.environ.get("HEADSCAPE_DEBUG"):
+        raise error
+    what = f"internal error: {type(error).__name__}: {error}"
+    _fail(f"{what}. Please report it; HEADSCAPE_DEBUG=1 shows where it happened.", EXIT_INTERNAL)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int) -> NoReturn:
     sys.stderr.write(f"headscape: {message}\n")
     sys.exit(code)

@@ -65,8 +65,10 @@ INPUTS: Group = {
     ),
     "images": (
         Annotated[
-            Path | None,
-            typer.Option(help="Image file, or folder of images; a subfolder per label gives labels."),
+            str | None,
+            typer.Option(
+                help="Image file, or folder of images; a subfolder per label gives labels.", metavar="PATH"
+            ),
         ],
         None,
     ),
@@ -130,7 +132,10 @@ ANALYSIS: Group = {
     **TENSORS,
     **STACK,
     **HEADS,
-    "n_iter": (Annotated[int, typer.Option(help="Iterations of the questionnaire.")], 3),
+    "n_iter": (
+        Annotated[int | None, typer.Option(help="Iterations of the questionnaire. (default: 3)")],
+        None,
+    ),
     **THREADS,
     **FIGURES,
     "head": (
@@ -168,21 +173,27 @@ CALIBRATION: Group = {
 
 
 def with_options(*groups: Group) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of some groups; it receives them as ``given``, one attribute each."""
+    """Give a command the options of some groups; it receives them as ``given``, one attribute each.
+
+    ``given.explicit`` has the names of all options that stand on the command line.
+    """
     shared = {name: option for group in groups for name, option in group.items()}
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         own = [p for p in signature(function, eval_str=True).parameters.values() if p.name != "given"]
 
-        def command(**values: Any) -> None:
-            given = SimpleNamespace(**{name: values.pop(name) for name in shared})
+        def command(context: typer.Context, **values: Any) -> None:
+            sources = {name: getattr(context.get_parameter_source(name), "name", "") for name in values}
+            explicit = frozenset(name for name, source in sources.items() if source == "COMMANDLINE")
+            given = SimpleNamespace(explicit=explicit, **{name: values.pop(name) for name in shared})
             function(**values, given=given)
 
         added = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
             for name, (annotation, default) in shared.items()
         ]
-        parameters = [*(p.replace(kind=Parameter.KEYWORD_ONLY) for p in own), *added]
+        context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        parameters = [context, *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in own), *added]
         named: Any = command
         named.__name__, named.__doc__ = function.__name__, function.__doc__
         named.__signature__ = Signature(parameters)

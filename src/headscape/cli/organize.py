@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
-from headscape.cli.given import check_counts, formats_of, inputs_of, opened
+from headscape.cli.given import check_given, formats_of, inputs_of, opened
 from headscape.cli.options import (
     FIGURES,
     INPUTS,
@@ -23,7 +23,6 @@ from headscape.cli.options import (
     with_options,
 )
 from headscape.cli.progress import shown_progress
-from headscape.errors import InputError
 
 
 class TreeChoice(StrEnum):
@@ -81,29 +80,37 @@ def organize(
 
     Example:  headscape organize attention.npy --axes layer,head,query,key -o out/organized
     """
-    check_counts(given)
+    check_given([source], given)
     formats, inputs = formats_of(given.figures), inputs_of(given)
     from headscape.engine import LocalEngine
     from headscape.geometry.organization import organize as organize_tensor
+    from headscape.geometry.questionnaire import Questionnaire
+    from headscape.tensor.checks import MAX_WINDOWS, require_integer, require_number
 
+    require_integer(window, "--window", 0, MAX_WINDOWS)
+    require_number(max_memory, "--max-memory", 1, 2**24)
+    parameters: dict[str, Any] = {
+        "n_iter": n_iter,
+        "init": init.value,
+        "tree": tree.value,
+        "head_trees": head_trees.value,
+        "eps_scale": eps_scale,
+        "tree_constant": tree_constant,
+        "n_eigs": n_eigs,
+    }
+    Questionnaire(**parameters, alpha=alpha or 0.0, beta=beta or 0.0).check()
+    folder = output_folder(out)
     engine = LocalEngine() if given.threads is None else LocalEngine(given.threads)
     with shown_progress(quiet=given.quiet) as progress:
         progress("opening the source", 0, 1)
         data = _tensor(opened([source], given), inputs, window, given, progress)
-        folder = output_folder(out)
         start = time.perf_counter()
         matrix = data.data.ndim == 2
         result = organize_tensor(
             data,
-            n_iter=n_iter,
+            **parameters,
             alpha=(1.0 if matrix else 0.0) if alpha is None else alpha,
             beta=(0.0 if matrix else 1.0) if beta is None else beta,
-            init=init.value,
-            tree=tree.value,
-            head_trees=head_trees.value,
-            eps_scale=eps_scale,
-            tree_constant=tree_constant,
-            n_eigs=n_eigs,
             max_bytes=int(max_memory * 2**20),
             engine=engine,
             progress=progress,
@@ -127,13 +134,11 @@ def _tensor(source: Any, inputs: Any, window: int, given: SimpleNamespace, progr
         shown = sample_text() if inputs is None else inputs
         options = {"length": given.length or 256, "sample": given.sample.value, "seed": given.seed}
         source = capture(source, shown, windows=window + 1, **options, progress=progress)
-    elif inputs is not None:
-        raise InputError(
-            "--text and --images are for models: a capture, a study or a tensor has its windows already."
-        )
     data = source.data if isinstance(source, Study) else source
     data = data.select(given.stack)
-    return data.tensor(window, given.field or "probs") if isinstance(data, Capture) else data.tensor(window)
+    if isinstance(data, Capture):
+        return data.tensor(window, given.field or "probs")
+    return data.tensor(window, given.field)
 
 
 def _draw(data: Any, result: Any, folder: Path, formats: list[str], progress: Any) -> list[Path]:

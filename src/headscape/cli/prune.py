@@ -1,6 +1,7 @@
 """``headscape prune``: choose heads, measure what it costs, and write the smaller model."""
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console
-from headscape.cli.given import check_counts, methods_of, opened, parse_heads, split_inputs
+from headscape.cli.given import check_given, methods_of, opened, parse_heads, split_inputs
 from headscape.cli.options import CALIBRATION, INPUTS, LOADING, OUTPUT, ModelName, with_options
 from headscape.cli.progress import shown_progress
 from headscape.errors import InputError, StorageError
@@ -25,8 +26,11 @@ def prune(
         str | None, typer.Option(help="These heads as layer.head, for example 3.0,3.7, in place of a share.")
     ] = None,
     method: Annotated[
-        str, typer.Option(help="How heads are chosen: a method of ablate, or a column of --table.")
-    ] = "reconstruction",
+        str | None,
+        typer.Option(
+            help="How heads are chosen: a method of ablate, or a column of --table. (default: reconstruction)"
+        ),
+    ] = None,
     repair: Annotated[
         bool, typer.Option("--repair/--no-repair", help="Re-fit the output projections of touched layers.")
     ] = True,
@@ -35,7 +39,7 @@ def prune(
     ] = False,
     manifest: Annotated[
         Path | None,
-        typer.Option(help="Folder for the recipe alone, for others to apply to the original weights."),
+        typer.Option(help="Also write the recipe alone, for others to apply to the original weights."),
     ] = None,
     *,
     given: SimpleNamespace,
@@ -46,32 +50,30 @@ def prune(
 
     Example:  headscape prune default --fraction 0.1 --text book.txt -o out/smaller
     """
-    if not dry_run:
-        _require_target(out, manifest)
-    if fraction is not None and heads is not None:
-        raise InputError("specify either --fraction or --heads, not both.")
-    check_counts(given)
+    check_given([model], given, runs_model="prune")
+    _check_choice(fraction, heads, method, given)
     chosen = parse_heads(heads, "--heads")
     inputs, calibration = split_inputs(given)
-    if "," in method:
-        raise InputError(
-            f"--method must be one method, but is {method!r}. headscape ablate compares several."
-        )
-    # As ablate writes it; here the repair is an option of its own.
-    [score] = methods_of(method.removesuffix("+repair"), given.table).values()
+    score = _score("reconstruction" if method is None else method, given)
+    if dry_run and manifest is not None:
+        raise InputError("--dry-run writes nothing: leave out --manifest.")
+    if not dry_run or out is not None:
+        _require_target(out, manifest)
     # Loading torch takes seconds: only after the options are known to be good.
+    from headscape.pruning.pruned_files import claimed
     from headscape.pruning.trial import pruning_trial
     from headscape.study.source import require_model
 
     start = time.perf_counter()
-    with shown_progress(quiet=given.quiet) as progress:
+    written = None if dry_run else out
+    with nullcontext() if written is None else claimed(written), shown_progress(given.quiet) as progress:
         progress("loading the model", 0, 1)
         loaded = require_model(opened([model], given), "prune")
         trial = pruning_trial(
             loaded,
             inputs,
             method=score,
-            fraction=(0.1 if fraction is None else fraction) if chosen is None else None,
+            fraction=(fraction or 0.1) if chosen is None else None,
             heads=chosen,
             repair=repair,
             calibration=calibration,
@@ -83,21 +85,47 @@ def prune(
             progress=progress,
         )
         pruned = None
-        if not dry_run and out is not None:
-            pruned = _saved(trial, loaded.tokenizer, out, manifest, progress)
+        if written is not None:
+            pruned = _saved(trial, loaded.tokenizer, written, manifest, progress)
     summary = ({} if pruned is None else pruned.summary()) | trial.summary()
     summary |= {"total_seconds": round(time.perf_counter() - start, 2), "out": None if dry_run else str(out)}
     _tell(Console(quiet=given.quiet, json=given.json), trial, pruned, summary)
 
 
+def _check_choice(
+    fraction: float | None, heads: str | None, method: str | None, given: SimpleNamespace
+) -> None:
+    """Raise unless heads are chosen in one way."""
+    if heads is not None:
+        for name, value in (("--fraction", fraction), ("--method", method), ("--table", given.table)):
+            if value is not None:
+                raise InputError(f"specify either {name} or --heads, not both.")
+    if fraction is not None and not 0 < fraction < 1:
+        raise InputError(f"--fraction must be more than 0 and less than 1, but is {fraction}.")
+
+
+def _score(method: str, given: SimpleNamespace) -> Any:
+    """Return the method by which heads are chosen: a name, or the scores of a column of the table."""
+    from headscape.ablation.rankings import check_method
+
+    if "," in method:
+        raise InputError(
+            f"--method must be one method, but is {method!r}. headscape ablate compares several."
+        )
+    # As ablate writes it; here the repair is an option of its own.
+    [score] = methods_of(method.removesuffix("+repair"), given.table).values()
+    check_method(score)
+    return score
+
+
 def _require_target(out: Path | None, manifest: Path | None) -> None:
     """Raise, before a model is loaded, unless there is a folder that can be written."""
-    if out is None:
+    if out is None or str(out) == ".":
         raise InputError(
             "specify a folder for the pruned model with -o, or --dry-run to see what it would cost."
         )
-    if manifest is not None and manifest.exists() and not manifest.is_dir():
-        raise StorageError(f"{manifest} is a file: --manifest takes a folder.")
+    if manifest is not None and (str(manifest) == "." or (manifest.exists() and not manifest.is_dir())):
+        raise StorageError(f"--manifest takes a folder, but is {str(manifest)!r}.")
     from headscape.pruning.pruned_files import require_free
 
     require_free(out)

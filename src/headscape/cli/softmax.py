@@ -18,10 +18,10 @@ class Masked(StrEnum):
     block = "block"
 
 
-WINDOWS = (Annotated[int, typer.Option(help="How many windows.")], 1)
+_SHARED = {name: option for name, option in ANALYSIS.items() if name != "n_iter"}
 
 
-@with_options({**ANALYSIS, "n_iter": (ANALYSIS["n_iter"][0], 10), "windows": WINDOWS})
+@with_options({**_SHARED, "windows": (Annotated[int, typer.Option(help="How many windows.")], 1)})
 def softmax(
     sources: SourceNames,
     out: Out = Path("out/softmax"),
@@ -29,6 +29,7 @@ def softmax(
         Masked,
         typer.Option(help="Masked entries: fill with the row's mean, or take the fully visible block."),
     ] = Masked.fill,
+    n_iter: Annotated[int, typer.Option(help="Iterations of the questionnaire of every head.")] = 10,
     causal: Annotated[
         bool, typer.Option("--causal", help="A file of logits or energies is of a causal model.")
     ] = False,
@@ -43,8 +44,8 @@ def softmax(
     Example:  headscape softmax out/capture --heads 3.5,10.7 -o out/softmax
     """
     options = {
-        "softmax_windows": given.windows or 1,
-        "softmax_n_iter": given.n_iter,
+        "softmax_windows": given.windows,
+        "softmax_n_iter": n_iter,
         "masked": masked.value,
         "causal": causal,
         "draws": draws,

@@ -15,8 +15,8 @@ from headscape.geometry.affinity import AFFINITY_FLOOR
 
 # Two BLAS threads gain nothing on matrices up to this size, and on a busy machine they wait for each other.
 _ONE_THREAD_LIMIT = 512
-# Full decompositions are faster than iterative ones up to about this size, and find multiple eigenvalues surely.
-_DENSE_LIMIT = 2048
+# Full decompositions find multiple eigenvalues surely; from about this size on they would take most of the time.
+_DENSE_LIMIT = 1024
 
 FLAT_EIGENVALUE = 1e-10
 """A random walk whose nontrivial eigenvalues are all below this has no geometry, only rounding."""

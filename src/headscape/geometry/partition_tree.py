@@ -10,7 +10,7 @@ sorted by first level and position, which makes the children of a folder a conti
 puts every folder before its children.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -316,3 +316,14 @@ def _quoted(name: str) -> str:
     if any(c in name for c in " ()[]{}:;,'\"\t\n/\\") or not name:
         return "'" + name.replace("'", "''") + "'"
     return name
+
+
+def trees_of(given: Any) -> Mapping[str, PartitionTree]:
+    """Return trees by axis: those of an organization, or a mapping as it is; anything else is refused."""
+    trees = getattr(given, "trees", given)
+    if not isinstance(trees, Mapping) or not all(isinstance(t, PartitionTree) for t in trees.values()):
+        raise InputError(
+            "trees must be a dict from axis names to PartitionTree, or what organize(x) returns, but is "
+            f"{type(given).__name__}."
+        )
+    return trees

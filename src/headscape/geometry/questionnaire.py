@@ -20,12 +20,13 @@ from headscape.geometry.leaf_order import ordered_leaves
 from headscape.geometry.partition_tree import IntArray, PartitionTree
 from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES, tree_emd
 from headscape.notices import Notice
-from headscape.tensor.checks import as_float_array, require_finite
+from headscape.tensor.checks import as_float_array, require_finite, require_integer, require_number
 from headscape.tensor.network_tensor import axis_names, with_axes
 
 logger = logging.getLogger(__name__)
 
 TreeKind = Literal["flexible", "binary"]
+MAX_ITERATIONS, MAX_EIGENPAIRS = 1000, 10_000
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Questionnaire:
     Parameters
     ----------
     n_iter
-        Number of iterations.
+        Number of iterations, from 1 to 1000.
     alpha, beta
         Folder weights of the EMD: 0, 1 for a network tensor (3-way), 1, 0 for one matrix (2-way).
     init
@@ -133,7 +134,7 @@ class Questionnaire:
             )
         require_finite(array, "x")
         names = axis_names(array.ndim)
-        self._check(names)
+        self.check(names)
         *others, last = names
         initial = INITIAL_AFFINITIES[self.init]
         trees: dict[str, PartitionTree] = {}
@@ -185,15 +186,21 @@ class Questionnaire:
             *unsettled_emd(axis, self.history_[axis][-1].emd_change, self.n_iter),
         ]
 
-    def _check(self, axes: tuple[str, ...]) -> None:
-        if self.n_iter < 1:
-            raise InputError(f"n_iter must be at least 1, but is {self.n_iter}.")
-        if self.init not in INITIAL_AFFINITIES:
+    def check(self, axes: tuple[str, ...] = ("query", "key", "head")) -> None:
+        """Raise unless every parameter is of the right kind and within its bounds."""
+        require_integer(self.n_iter, "n_iter", 1, MAX_ITERATIONS)
+        require_integer(self.n_eigs, "n_eigs", 2, MAX_EIGENPAIRS)
+        # Beyond these bounds the weights of small folders over- or underflow.
+        for name in ("alpha", "beta"):
+            require_number(getattr(self, name), name, -16, 16)
+        for name in ("eps_scale", "tree_constant"):
+            require_number(getattr(self, name), name, 1e-6, 1e6)
+        if self.init not in tuple(INITIAL_AFFINITIES):
             raise InputError(f"init must be one of {', '.join(INITIAL_AFFINITIES)}, but is {self.init!r}.")
         if self.head_trees not in ("latest", "initial"):
             raise InputError(f"head_trees must be 'latest' or 'initial', but is {self.head_trees!r}.")
-        if not np.isfinite([self.alpha, self.beta]).all():
-            raise InputError(f"alpha and beta must be finite, but are {self.alpha}, {self.beta}.")
+        if not isinstance(self.tree, str | Mapping):
+            raise InputError(f"tree must be 'flexible', 'binary' or a dict by axis, but is {self.tree!r}.")
         kinds = {"all axes": self.tree} if isinstance(self.tree, str) else dict(self.tree)
         for axis, kind in kinds.items():
             if kind not in ("flexible", "binary") or axis not in ("all axes", *axes):

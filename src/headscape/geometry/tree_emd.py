@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,12 @@ from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.folder_averages import folder_sums, require_fit
 from headscape.geometry.l1_kernel import ROW_BLOCK, SMALL_WORK, l1_distances, symmetric, upper_l1_distances
-from headscape.geometry.partition_tree import PartitionTree
+from headscape.geometry.partition_tree import PartitionTree, trees_of
 from headscape.tensor.checks import as_float_array, require_finite
 from headscape.tensor.network_tensor import axis_names
+
+if TYPE_CHECKING:
+    from headscape.geometry.organization import Organization
 
 DEFAULT_MAX_BYTES = 1 << 30
 _MAX_BLOCK_BYTES = 1 << 24
@@ -22,7 +25,7 @@ _MIN_BLOCKS = 16
 
 def tree_emd(
     x: Any,
-    trees: Mapping[str, PartitionTree],
+    trees: "Mapping[str, PartitionTree] | Organization",
     axis: str,
     alpha: float = 0.0,
     beta: float = 1.0,
@@ -41,7 +44,7 @@ def tree_emd(
     x : (query, key[, head]) array or NetworkTensor
         Finite numbers; zeros are data. The kernel computes in the dtype of x (float32 or float64).
     trees
-        The trees of the other axes by name; one for ``axis`` itself is not used.
+        The trees of the other axes by name, or an organization; one for ``axis`` itself is not used.
     axis
         "query", "key" or "head".
     alpha, beta
@@ -77,7 +80,7 @@ def tree_emd(
     """
     array = as_float_array(x, "x")
     require_finite(array, "x")
-    plan = _plan(array, trees, axis, alpha, beta, max_bytes)
+    plan = _plan(array, trees_of(trees), axis, alpha, beta, max_bytes)
     engine = engine or LocalEngine()
     n = plan.rows.shape[1]
     total = np.zeros(())

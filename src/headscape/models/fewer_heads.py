@@ -13,6 +13,7 @@ from typing import Any
 from headscape.errors import FileFormatError, HeadscapeError, ModelError
 from headscape.models.adapters.protocol import LayerHeads
 from headscape.models.adapters.slicing import keep_heads
+from headscape.models.whole_weights import load_whole, require_sane_sizes
 from headscape.tensor.store import check_format
 
 KEY = "headscape_pruning"
@@ -65,13 +66,8 @@ def load_with_fewer_heads(folder: Path, **options: Any) -> Any:
     assert record is not None  # layers_of raises otherwise
     built = kind if record.get("plain") else _sliced_class(kind, layers)
     try:
-        model, info = built.from_pretrained(
-            folder,
-            config=config,
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            **options,
+        model, wrong = load_whole(
+            built, folder, config=config, local_files_only=True, use_safetensors=True, **options
         )
     except HeadscapeError:
         raise
@@ -80,19 +76,18 @@ def load_with_fewer_heads(folder: Path, **options: Any) -> Any:
             f"the weights in {folder} are damaged, incomplete or do not fit its config.json ({first_line(error)}). "
             "Copy the folder again."
         ) from error
-    wrong = sorted({*info["missing_keys"], *info["unexpected_keys"]})
     if wrong:
         raise FileFormatError(
-            f"the weights in {folder} do not fit its config.json: {len(wrong)} are missing or too many "
-            f"({', '.join(wrong[:3])}, ...). Copy the folder again."
+            f"the weights in {folder} do not fit its config.json: {wrong}. Copy the folder again."
         )
     model.__class__ = kind
     return model.eval()
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what an error says, or its name if it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Return the first line of what an error says, with the next if it ends in a colon; its name if it says nothing."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join(line.strip() for line in lines[: 2 if lines[0].endswith(":") else 1])
 
 
 def _config_and_class(folder: Path) -> tuple[Any, Any]:
@@ -104,6 +99,7 @@ def _config_and_class(folder: Path) -> tuple[Any, Any]:
         raise FileFormatError(
             f"{folder} has no complete config.json ({first_line(error)}). Copy it again."
         ) from error
+    require_sane_sizes(values, folder / "config.json")
     if KEY not in values:
         raise FileFormatError(
             f"{folder} is not a model that headscape pruned: its config.json has no {KEY!r}. Load it with "
@@ -124,7 +120,9 @@ def _config_and_class(folder: Path) -> tuple[Any, Any]:
         config_class: Any = kind.config_class
         return config_class.from_dict(values), kind
     except Exception as error:  # the configs' own checks have exceptions of their own
-        raise FileFormatError(f"{folder / 'config.json'} is damaged ({error}). Copy it again.") from error
+        raise FileFormatError(
+            f"{folder / 'config.json'} is damaged ({first_line(error)}). Copy it again."
+        ) from error
 
 
 def _sliced_class(kind: Any, layers: tuple[LayerHeads, ...]) -> Any:

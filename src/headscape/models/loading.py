@@ -19,6 +19,7 @@ from headscape.models.gguf import converted_gguf
 from headscape.models.lazy_torch import torch
 from headscape.models.packaged import PACKAGED, license_of, packaged_weights, title_of
 from headscape.models.quiet import quiet_transformers
+from headscape.models.whole_weights import load_whole, require_sane_config
 
 # Enough values of every weight to tell two models apart, few enough to take no time for large ones.
 _SAMPLED_VALUES = 64
@@ -165,6 +166,8 @@ def weights_hash(model: torch.nn.Module) -> str:
 def _model(source: str, options: dict[str, Any], dtype: torch.dtype) -> Any:
     import transformers
 
+    if options["local_files_only"]:
+        require_sane_config(Path(source) / "config.json")
     config = transformers.AutoConfig.from_pretrained(source, **options)
     if options["local_files_only"] and pruning_record(config) is not None:
         return load_with_fewer_heads(Path(source), dtype=dtype)
@@ -177,22 +180,33 @@ def _model(source: str, options: dict[str, Any], dtype: torch.dtype) -> Any:
             for auto in ("AutoModelForCausalLM", "AutoModel")
             if auto in config.auto_map or auto == "AutoModel"
         )
-        return kind.from_pretrained(source, config=config, dtype=dtype, **options)
-    plain = {name: value for name, value in options.items() if name != "trust_remote_code"}
-    return kind.from_pretrained(source, config=config, dtype=dtype, **plain)
+    else:
+        options = {name: value for name, value in options.items() if name != "trust_remote_code"}
+    model, wrong = load_whole(kind, source, config=config, dtype=dtype, **options)
+    if wrong:
+        raise ModelError(
+            f"the weights of {source} do not fit its config.json and {type(model).__name__}: {wrong}. Copy or "
+            "download it again, or, if this is meant, load it with transformers and pass the model itself."
+        )
+    return model
 
 
 def _tokenizer(source: str, options: dict[str, Any]) -> Any:
-    """Return the tokenizer, or None for models without one."""
+    """Return the tokenizer, or None for models without one; one that is there but damaged is an error."""
     from transformers import AutoTokenizer
 
     folder = Path(source)
-    if folder.is_dir() and not any((folder / name).exists() for name in _TOKENIZER_FILES):
+    local = folder.is_dir()
+    if local and not any((folder / name).exists() for name in _TOKENIZER_FILES):
         return None
     try:
         return AutoTokenizer.from_pretrained(source, **options)
-    except (OSError, ValueError, KeyError, ImportError):
-        return None
+    except Exception as error:  # damaged files end in every kind of exception
+        if local:
+            raise ModelError(_explain(source, folder, error, "tokenizer")) from error
+        if isinstance(error, OSError | ValueError | KeyError | ImportError):
+            return None  # a model of the hub without one, such as one of images
+        raise
 
 
 def _describe_tokenizer(tokenizer: Any) -> str | None:
@@ -202,7 +216,7 @@ def _describe_tokenizer(tokenizer: Any) -> str | None:
     return f"{type(tokenizer).__name__}{size}"
 
 
-def _explain(name: object, folder: Path | None, error: Exception) -> str:
+def _explain(name: object, folder: Path | None, error: Exception, what: str = "model") -> str:
     reason = first_line(error)
     if folder is None:
         return (
@@ -211,7 +225,7 @@ def _explain(name: object, folder: Path | None, error: Exception) -> str:
         )
     if "trust_remote_code" in str(error):
         return f"{name} brings code of its own, which headscape runs only with trust_remote_code=True."
-    return f"the model in {folder} is damaged or incomplete ({reason}). Copy or download it again."
+    return f"the {what} in {folder} is damaged or incomplete ({reason}). Copy or download it again."
 
 
 def torch_dtype(dtype: str | torch.dtype) -> torch.dtype:
@@ -237,6 +251,9 @@ def local_folder(name: str | os.PathLike[str]) -> Path | None:
     if path.is_dir():
         if not (path / "config.json").exists():
             raise ModelError(f"{path} is not a model: expected a folder with config.json and weights.")
+        for file in path.iterdir():
+            if file.exists() and not file.is_file() and not file.is_dir():  # reading a pipe would never end
+                raise ModelError(f"{file} is not a regular file: a model is not read from pipes or devices.")
         return path
     looks_like_path = isinstance(name, Path) or path.is_absolute() or text.startswith((".", "~"))
     if looks_like_path or text.endswith(("/", ".gguf", ".GGUF")) or text.count("/") > 1 or not text.strip():

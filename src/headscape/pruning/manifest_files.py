@@ -25,8 +25,10 @@ from headscape.models.lazy_torch import torch
 from headscape.models.loading import as_model, weights_hash
 from headscape.pruning.manifest import Manifest, manifest_of
 from headscape.pruning.pruned import Pruned
+from headscape.pruning.pruned_files import system_errors
 from headscape.pruning.removal import after_cut, copied, cut, require_removable, write_projections
 from headscape.pruning.savings import Savings, cost
+from headscape.tensor.safe_reading import read_json_object, regular_size
 from headscape.tensor.store import explain_write_errors, write_text_atomically
 
 logger = logging.getLogger(__name__)
@@ -59,7 +61,7 @@ def export_manifest(pruned: Pruned, folder: str | os.PathLike[str]) -> Path:
     path = Path(folder)
     tensors = _repaired_projections(pruned)
     partial = path / f".partial-{uuid.uuid4().hex[:8]}-{REPAIRED}"
-    with explain_write_errors(path):
+    with explain_write_errors(path), system_errors():
         path.mkdir(parents=True, exist_ok=True)
         try:
             if tensors:
@@ -127,17 +129,14 @@ def _repaired_projections(pruned: Pruned) -> dict[str, torch.Tensor]:
 
 
 def _read_manifest(path: Path) -> Manifest:
-    file = path / MANIFEST
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+    values = read_json_object(path / MANIFEST, path)
+    if values is None:
         raise FileFormatError(
             f"{path} is not the manifest of a pruned model: it has no {MANIFEST}. Give a folder that "
             "hs.export_manifest wrote."
-        ) from None
-    except ValueError as error:
-        raise FileFormatError(f"{file} is damaged ({error}). Export it again.") from error
-    return Manifest.from_dict(values, file)
+        )
+    regular_size(path / REPAIRED, path.resolve())
+    return Manifest.from_dict(values, path / MANIFEST)
 
 
 def _read_projections(

@@ -25,12 +25,15 @@ class Pruned:
         Of both models, if it was measured.
     card
         The model card, if there is more to say than the manifest does.
+    tokenizer
+        Of the original, if it is known; saved with the model.
     """
 
     model: Any
     manifest: Manifest
     speed: Speed | None = None
     card: str = ""
+    tokenizer: Any = None
 
     @property
     def removed(self) -> Pairs:

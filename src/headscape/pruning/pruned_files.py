@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from headscape.models.quiet import quiet_transformers
 from headscape.pruning.manifest import manifest_of
 from headscape.pruning.model_card import model_card
 from headscape.pruning.pruned import Pruned, noted
-from headscape.tensor.store import explain_write_errors
+from headscape.tensor.store import acquire_lock, explain_write_errors
 
 CARD = "README.md"
 
@@ -37,7 +40,7 @@ def save_pruned(pruned: Any, path: str | os.PathLike[str], tokenizer: Any = None
     path
         A new or empty folder, or one with a pruned model, which is replaced. It appears whole or not at all.
     tokenizer
-        Written beside it, if given.
+        Written beside it; by default the one that the pruned model knows.
 
     Returns
     -------
@@ -50,13 +53,13 @@ def save_pruned(pruned: Any, path: str | os.PathLike[str], tokenizer: Any = None
     folder = Path(path)
     require_free(folder)
     partial = folder.with_name(f".partial-{uuid.uuid4().hex[:8]}-{folder.name}")
-    with explain_write_errors(folder):
+    with explain_write_errors(folder), system_errors():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with quiet_transformers():
                 model.save_pretrained(partial)
-                if tokenizer is not None:
-                    tokenizer.save_pretrained(partial)
+                if (known := tokenizer or whole.tokenizer) is not None:
+                    known.save_pretrained(partial)
             # safetensors writes files that nobody else can read; a model is as public as its config.
             for weights in partial.glob("*.safetensors"):
                 shutil.copymode(partial / "config.json", weights)
@@ -98,6 +101,35 @@ def load_pruned(
     manifest = manifest_of(model)
     assert manifest is not None  # load_with_fewer_heads raises otherwise
     return Pruned(moved(model, device), manifest)
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Keep other runs from writing a pruned model to the same folder for the length of a block.
+
+    The lock lies beside the folder, which is replaced as a whole.
+    """
+    file = folder.with_name(f".lock-{folder.name}")
+    with explain_write_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = acquire_lock(folder, file)
+    try:
+        yield
+    finally:
+        lock.release()
+        file.unlink(missing_ok=True)
+
+
+@contextmanager
+def system_errors() -> Iterator[None]:
+    """Raise what safetensors and tokenizers say about the operating system as the OSError that it is."""
+    try:
+        yield
+    except Exception as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 def _as_pruned(pruned: Any) -> Pruned:

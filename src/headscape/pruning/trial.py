@@ -155,7 +155,7 @@ class PruningTrial:
             f"{costs}",
         )
         speed = measured_speed(self.model.model, pruned.model, progress=progress) if timing else None
-        timed = replace(pruned, speed=speed)
+        timed = replace(pruned, speed=speed, tokenizer=self.model.tokenizer)
         return replace(timed, card=model_card(timed, self))
 
     def __repr__(self) -> str:

@@ -73,8 +73,9 @@ def capture(
     Returns
     -------
     Capture
-        ``capture.provenance`` records model, input hash, length, sample, seed, versions, and in ``"sources"`` the
-        name of each window's text (None for text without a name).
+        ``capture.provenance`` records model, input hash, length, sample, seed, versions, in ``"sources"`` the name
+        of each window's text (None for text without a name), in ``"special_tokens"`` those around each window's
+        text, and in ``"newlines"`` that line ends were changed to LF.
 
     Notes
     -----
@@ -124,6 +125,7 @@ def capture_windows(
         "sample": sample,
         "seed": seed,
         "sources": sources if any(sources) else None,
+        **how_read(windows),
         "layers": None if chosen is None else sorted(chosen),
         "heads": None if pairs is None else [list(pair) for pair in pairs],
         "exact": exact,
@@ -232,6 +234,11 @@ def _chosen_layers(
 def input_hash(windows: Sequence[WindowInput]) -> str:
     """Return a hash of the arguments of all windows."""
     return content_hash(*(np.frombuffer(window.hash().encode(), dtype=np.uint8) for window in windows))
+
+
+def how_read(windows: Sequence[WindowInput]) -> dict[str, Any]:
+    """Return what became of the texts of all windows: special tokens, and line ends if some were changed."""
+    return {name: value for window in windows for name, value in window.reading.items()}
 
 
 def _versions() -> dict[str, str]:

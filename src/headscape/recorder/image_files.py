@@ -43,16 +43,21 @@ def images_in(folder: Path) -> list[Any]:
         Paths; with subfolders, rows ``{"image": path, "label": name of the subfolder}``, one of each label in turn.
     """
     try:
+        with os.scandir(folder) as entries:
+            labels = sorted(entry.name for entry in entries if entry.is_dir())
         labeled = [
-            [{"image": path, "label": sub.name} for path in _sorted_images(sub)]
-            for sub in sorted(folder.iterdir())
-            if sub.is_dir()
+            [{"image": path, "label": label} for path in _sorted_images(folder / label)] for label in labels
         ]
         flat = _sorted_images(folder)
     except OSError as error:
         raise InputError(f"the image folder {folder} cannot be read ({error.strerror}).") from error
     # In turn, so that any part of the list has all labels.
     mixed = [row for row in chain.from_iterable(zip_longest(*labeled)) if row is not None]
+    if flat and mixed:
+        raise InputError(
+            f"the folder {folder} has {len(flat)} images directly and {len(mixed)} in subfolders named after labels: "
+            "keep one of both."
+        )
     if not (flat or mixed):
         raise InputError(
             f"the folder {folder} has no images ({', '.join(IMAGE_ENDINGS)}), neither directly nor in subfolders "
@@ -62,4 +67,5 @@ def images_in(folder: Path) -> list[Any]:
 
 
 def _sorted_images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if is_image_file(path))
+    with os.scandir(folder) as entries:
+        return sorted(Path(entry) for entry in entries if is_image_file(entry.name) and not entry.is_dir())

@@ -1,15 +1,21 @@
-"""Images as pixel values: files, PIL images and arrays, resized and normalized for a model."""
+"""Images as pixel values: files, PIL images and arrays, resized and normalized for a model.
+
+An image is taken as people see it: turned as its EXIF data say, transparent parts on white, the first frame of an
+animation. Sixteen bits per channel are rounded to eight. Files larger than Pillow's limit on pixels
+(``PIL.Image.MAX_IMAGE_PIXELS``, 89 million unless it was changed) are refused before they are decoded.
+"""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from headscape.errors import InputError
 from headscape.models.lazy_torch import torch
@@ -25,6 +31,8 @@ def image_windows(images: Sequence[Any], model: Any, processor: Any = None) -> I
     images
         Files, PIL images, arrays (height, width, 3) or (image, height, width, 3) of bytes or of floats from 0
         to 1, or arrays (image, channel, height, width) of floats that are pixel values already.
+    model
+        It says how large images are, and with how many channels.
     processor
         The model's image processor, if there is one: anything that takes ``images=`` and gives pixel values.
         Without it, images are resized to the model's size and brought from 0..1 to -1..1.
@@ -41,11 +49,19 @@ def image_windows(images: Sequence[Any], model: Any, processor: Any = None) -> I
                 continue
             pictures = [_from_array(one, channels) for one in (array if array.ndim == 4 else array[None])]
         else:
-            pictures = [
-                _from_file(item, channels) if isinstance(item, (str, os.PathLike)) else _picture(item)
-            ]
+            pictures = [_from_file(item) if isinstance(item, (str, os.PathLike)) else _picture(item)]
         for picture in pictures:
-            yield _pixels(picture.convert(_MODES[channels]), (width, height), processor)
+            yield _pixels(picture.convert(_mode(channels)), (width, height), processor)
+
+
+def _mode(channels: int) -> str:
+    """Return the mode of pictures with so many channels."""
+    if channels not in _MODES:
+        raise InputError(
+            f"this model takes images of {channels} channels: pass arrays of pixel values (image, channel, height, "
+            "width) in place of pictures."
+        )
+    return _MODES[channels]
 
 
 def _pixels(picture: Any, size: tuple[int, int], processor: Any) -> torch.Tensor:
@@ -59,18 +75,41 @@ def _pixels(picture: Any, size: tuple[int, int], processor: Any) -> torch.Tensor
 
 
 def _picture(item: Any) -> Any:
+    """Return a picture as people see it, in eight bits: gray or RGB."""
     if not hasattr(item, "convert"):
         raise InputError(f"an image must be a file, an array or a PIL image, but is {type(item).__name__}.")
-    return item
+    turned = ImageOps.exif_transpose(item)
+    if turned.mode.startswith("I;16"):
+        wide = np.asarray(turned).astype(np.uint32)  # 65535 is white, which Pillow would clip to 255
+        return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
+    if turned.mode in ("I", "F"):
+        raise InputError(
+            "an image must have 8 or 16 bits per channel, but this one has 32: convert it first."
+        )
+    if turned.has_transparency_data:
+        seen = turned.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen).convert("RGB")
+    return turned
 
 
-def _from_file(path: str | os.PathLike[str], channels: int) -> Any:
+def _from_file(path: str | os.PathLike[str]) -> Any:
     try:
-        with Image.open(Path(path)) as picture:
-            return picture.convert(_MODES[channels])
+        if not S_ISREG(os.stat(path).st_mode):
+            raise OSError("it is not a regular file")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            picture = Image.open(path)
+        with picture, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            picture.load()
+            return _picture(picture)
     except FileNotFoundError:
         raise InputError(f"the image {path} does not exist.") from None
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise InputError(f"the image {path} is too large to be decoded safely: {error}") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders of damaged files end in every kind of exception
         raise InputError(f"{path} is not a readable image ({error}).") from error
 
 
@@ -88,7 +127,7 @@ def _from_array(array: NDArray[Any], channels: int) -> Any:
         array = np.rint(array * 255)
     elif array.dtype != np.uint8:
         raise InputError(f"an image array must hold bytes (uint8) or floats, but its dtype is {array.dtype}.")
-    return Image.fromarray(array.astype(np.uint8), "RGB")
+    return Image.fromarray(array.astype(np.uint8))
 
 
 def vision_config(config: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from headscape.models.lazy_torch import torch
 from headscape.recorder.image_files import images_in, is_folder, is_image_file
 from headscape.recorder.images import image_labels, image_windows
 from headscape.recorder.text import Text, column_of, is_file, texts_of, token_labels
-from headscape.recorder.window_sampling import WindowSampler
+from headscape.recorder.window_sampling import WindowSampler, special_token_names
 from headscape.tensor.store import content_hash
 
 IMAGE_COLUMNS = ("image", "img")
@@ -28,11 +28,15 @@ DEFAULT_WINDOWS = 6
 
 @dataclass(frozen=True, eq=False)
 class WindowInput:
-    """One window: the arguments of its forward pass (batch of 1), labels of the input and the decoder, its text."""
+    """One window: the arguments of its forward pass (batch of 1), labels of the input and the decoder, its text.
+
+    ``reading`` tells what became of the text: the special tokens around it, and line ends if they were changed.
+    """
 
     arguments: Mapping[str, torch.Tensor]
     labels: Mapping[str, tuple[str, ...]]
     source: str | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def hash(self) -> str:
         """Return a hash of everything the model is given."""
@@ -169,7 +173,9 @@ class InputReader:
         texts = texts_of(items)
         if self.join:
             contents = items if texts is None else [text.decoded(text.start, text.stop) for text in texts]
-            texts = [Text.of_string("\n\n".join(str(content) for content in contents))]
+            joined = Text.of_string("\n\n".join(str(content) for content in contents))
+            joined.changes.update(*(text.changes for text in texts or ()))
+            texts = [joined]
         return self._each(items) if texts is None else self._sampled(texts)
 
     def _sampled(self, texts: Sequence[Text]) -> Iterator[WindowInput]:
@@ -182,16 +188,14 @@ class InputReader:
             share = total // n + (number < total % n)
             found = self._sampler.of_text(text, self.tokenizer, share)
             self._require_enough(len(found), self.windows and share, str(text))
-            yield from (self._window(ids, text.name) for ids in found)
+            yield from (self._window(ids, text) for ids in found)
 
     def _each(self, texts: Sequence[Any]) -> Iterator[WindowInput]:
-        for number, text in enumerate(texts):
+        sampler = WindowSampler(self.length, "first")
+        for number, content in enumerate(texts):
+            text = Text.of_string(str(content))
             try:
-                yield self._window(
-                    WindowSampler(self.length, "first").of_text(Text.of_string(str(text)), self.tokenizer, 1)[
-                        0
-                    ]
-                )
+                yield self._window(sampler.of_text(text, self.tokenizer, 1)[0], text)
             except InputError as error:
                 raise InputError(
                     f"text {number} of the list: {error} (join=True joins the texts; length=None takes each whole.)"
@@ -234,9 +238,15 @@ class InputReader:
             raise InputError(f"token ids must be rows of integers, but one row is {str(row)[:60]}.")
         yield self._window(ids.astype(np.int64))
 
-    def _window(self, ids: np.ndarray, source: str | None = None) -> WindowInput:
+    def _window(self, ids: np.ndarray, text: Text | None = None) -> WindowInput:
         batch = {"input_ids": torch.from_numpy(np.ascontiguousarray(ids))[None]}
-        return replace(next(self._rows(batch)), source=source)
+        window = next(self._rows(batch))
+        if text is None:
+            return window
+        reading: dict[str, Any] = {"special_tokens": special_token_names(self.tokenizer)}
+        if text.changes:
+            reading["newlines"] = ", ".join(sorted(text.changes))
+        return replace(window, source=text.name, reading=reading)
 
     def _rows(self, batch: dict[str, Any]) -> Iterator[WindowInput]:
         """Cut a batch of forward arguments into its rows, taken as they are."""

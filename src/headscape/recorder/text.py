@@ -3,8 +3,9 @@
 import codecs
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ NEAR = 1024
 """Bytes within which whitespace is looked for, to cut a text between words."""
 _BLOCK = 1 << 20
 _BOM = b"\xef\xbb\xbf"
+NEWLINES = "CRLF read as LF"
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +29,7 @@ class Text:
     """A text that is read in regions, so that a few windows of a large file cost only their own bytes.
 
     Positions are bytes of the UTF-8 encoding: a string and a file with the same content give the same regions.
+    Line ends of other systems (CR LF, CR) are read as LF.
 
     Parameters
     ----------
@@ -36,12 +39,15 @@ class Text:
         Where the text begins and ends.
     name
         Names the text in results, if it has a name.
+    changes
+        What reading has changed so far, such as line ends; shared with the text's parts.
     """
 
     read: Callable[[int, int], bytes]
     start: int
     stop: int
     name: str | None = None
+    changes: set[str] = field(default_factory=set)
 
     @classmethod
     def of_string(cls, text: str) -> Self:
@@ -53,19 +59,18 @@ class Text:
     @classmethod
     def of_file(cls, path: Path, name: str | None = None) -> Self:
         """Return the text of a UTF-8 file, of which nothing but the beginning is read yet."""
-        if path.is_dir():
-            raise InputError(f"expected a text file, but {path} is a folder.")
         try:
-            # What is no regular file (a pipe) can be read only once, and whole.
-            raw = None if path.is_file() else path.read_bytes()
-            size = path.stat().st_size if raw is None else len(raw)
+            about = path.stat()
         except FileNotFoundError:
             raise InputError(f"the text file {path} does not exist.") from None
-        except OSError as error:
-            raise InputError(f"the text file {path} cannot be read ({error.strerror}).") from error
-        read = _file_reader(path) if raw is None else lambda start, stop: raw[start:stop]
+        except (OSError, ValueError) as error:
+            raise InputError(f"the text file {path} cannot be read ({error}).") from error
+        if not stat.S_ISREG(about.st_mode):  # a pipe would block, and /dev/zero never end
+            kind = "a folder" if stat.S_ISDIR(about.st_mode) else "not a regular file: save its text to one"
+            raise InputError(f"expected a text file, but {path} is {kind}.")
+        read = _file_reader(path)
         begin = len(_BOM) if read(0, len(_BOM)) == _BOM else 0
-        return cls(read, begin, size, name or path.name)
+        return cls(read, begin, about.st_size, name or path.name)
 
     def __str__(self) -> str:
         return self.name or "the text"
@@ -85,13 +90,20 @@ class Text:
         whole = stop >= self.stop
         if not whole:
             space = max(raw.rfind(b" "), raw.rfind(b"\n"))
-            raw = raw[:space] if space >= len(raw) - NEAR else raw
+            raw = raw[:space].removesuffix(b"\r") if space >= len(raw) - NEAR else raw
         try:
             text = codecs.getincrementaldecoder("utf-8")().decode(raw, final=whole)
         except UnicodeDecodeError:
-            text = "\0"
+            raise InputError(
+                f"{self} is not UTF-8 text. Convert it to UTF-8, or pass another file."
+            ) from None
         if "\0" in text:
-            raise InputError(f"{self} is not UTF-8 text. Convert it to UTF-8, or pass another file.")
+            raise InputError(
+                f"{self} contains NUL bytes, which text does not have. Pass a text file in UTF-8."
+            )
+        if "\r" in text:
+            self.changes.add(NEWLINES)
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
         return text
 
     def word_start(self, position: int) -> int:
@@ -171,7 +183,7 @@ def texts_of(inputs: Any) -> list[Text] | None:
     """
     if isinstance(inputs, Text):
         return [inputs]
-    if isinstance(inputs, os.PathLike) or (isinstance(inputs, str) and is_file(inputs)):
+    if isinstance(inputs, os.PathLike) or (isinstance(inputs, str) and _names_file(inputs)):
         path = Path(inputs)
         return None if is_image_file(path) or path.is_dir() else [Text.of_file(path)]
     if isinstance(inputs, str):
@@ -201,8 +213,13 @@ def _distinct_names(paths: Sequence[Path]) -> list[str]:
 
 def is_file(name: str) -> bool:
     """Tell whether a string is the name of a file."""
+    return _names_file(name) and Path(name).is_file()
+
+
+def _names_file(name: str) -> bool:
+    """Tell whether a string is the name of a file, pipe or device."""
     try:
-        return len(name) < NEAR and Path(name).is_file()
+        return len(name) < NEAR and Path(name).exists() and not Path(name).is_dir()
     except (OSError, ValueError):
         return False
 

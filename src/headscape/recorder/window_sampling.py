@@ -15,6 +15,8 @@ BYTES_PER_TOKEN = 16
 """Bytes of text that hold one token, with room to spare (English: 4 to 5)."""
 ROOM = 4
 """A text this many times larger than its windows need is not tokenized whole."""
+MOST = 1 << 22
+"""Bytes that are searched for the tokens of a window: more of blanks, or of one word, would take all memory."""
 TAIL = 32
 """Tokens at the end of a region that may change if more text follows."""
 
@@ -89,7 +91,8 @@ class WindowSampler:
         Notes
         -----
         Of a text much larger than its windows, only a region per window is read and tokenized: windows are placed
-        by bytes, and each starts at a word. Windows of shorter texts are placed by tokens.
+        by bytes, and each starts at a word; those in stretches of megabytes without enough tokens are left out.
+        Windows of shorter texts are placed by tokens.
         """
         if tokenizer is None:
             raise InputError("text needs a tokenizer: pass tokenizer=..., or token ids instead of text.")
@@ -111,6 +114,10 @@ class WindowSampler:
                     f"length={len(ids) + special} or more text."
                 )
             pieces = self._cut(ids, inner, count)
+        if not pieces:
+            raise InputError(
+                f"{text} has fewer than {self.length} tokens in {MOST >> 20} MB: pass text, with spaces between words."
+            )
         return [np.concatenate([before, ids, after]).astype(np.int64) for ids in pieces]
 
     def _cut(self, ids: NDArray[np.int64], length: int | None, count: int) -> list[NDArray[np.int64]]:
@@ -131,7 +138,8 @@ class WindowSampler:
             _leading_ids(text, tokenizer, place, stop, inner)
             for place, stop in zip(places, [*places[1:], text.stop], strict=True)
         ]
-        return pieces if all(len(piece) == inner for piece in pieces) else None
+        full = [piece for piece in pieces if len(piece) == inner]
+        return full if len(full) == len(pieces) or text.size > MOST else None
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -145,6 +153,13 @@ def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (), ()
 
 
+def special_token_names(tokenizer: Any) -> dict[str, list[str]]:
+    """Return the names of the special tokens that a tokenizer puts before and after a text."""
+    sides = zip(("before", "after"), special_tokens(tokenizer), strict=True)
+    names = getattr(tokenizer, "convert_ids_to_tokens", lambda ids: ids)
+    return {side: [str(name) for name in names(list(ids))] for side, ids in sides}
+
+
 def _leading_ids(text: Text, tokenizer: Any, start: int, stop: int, wanted: int | None) -> NDArray[np.int64]:
     """Return the first ``wanted`` tokens of a region (all if None), tokenizing hardly more than those.
 
@@ -152,11 +167,12 @@ def _leading_ids(text: Text, tokenizer: Any, start: int, stop: int, wanted: int 
     differ in a run of thousands of characters without whitespace, where one segmentation reaches over all of it.
     """
     n_bytes = stop - start if wanted is None else BYTES_PER_TOKEN // 2 * wanted + 2 * NEAR
+    most = stop - start if wanted is None else max(MOST, ROOM * BYTES_PER_TOKEN * wanted)
     while True:
         end = min(start + n_bytes, stop)
         ids: Sequence[int] = tokenizer(text.decoded(start, end), add_special_tokens=False, verbose=False)[
             "input_ids"
         ]
-        if end == stop or (wanted is not None and len(ids) >= wanted + TAIL):
+        if end == stop or n_bytes >= most or (wanted is not None and len(ids) >= wanted + TAIL):
             return np.asarray(ids[:wanted], dtype=np.int64)
         n_bytes *= 2

@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
+from headscape.models.anatomy import of_stack
 from headscape.models.loading import Model
 from headscape.models.sample_text import sample_text
 from headscape.recorder.capturing import capture_windows, input_hash
@@ -24,6 +25,7 @@ from headscape.study.stages.stage import NotApplicableError, Stage
 from headscape.study.study import Study
 from headscape.study.weighted_progress import WeightedProgress
 from headscape.tensor.capture import Capture
+from headscape.tensor.checks import MAX_LENGTH, MAX_SEED, MAX_WINDOWS, require_integer
 
 CAPTURE_COST = 4.0
 WINDOWS, LENGTH = 6, 256
@@ -115,14 +117,19 @@ def analyze(
     chosen = chosen_stages(stages)
     asked = frozenset(name.strip() for name in stages or ())
     merged = stage_options(options)
+    _check_counts(windows, length, seed)
     told = WeightedProgress(progress)
     start = time.perf_counter()
     expected = windows or (QUICK_WINDOWS if quick else WINDOWS)
     told.plan(CAPTURE_COST * expected + sum(s.cost * (expected if s.unit == "window" else 1) for s in chosen))
     with told.step("opening the source", 0.3 * CAPTURE_COST * expected):
         opened = open_source(source, tokenizer=tokenizer, field=field)
-    if not isinstance(opened, Model):
+    if isinstance(opened, Model):
+        if stack is not None:
+            of_stack(opened.modules(), stack)  # raises before anything is captured
+    else:
         _require_no_inputs(inputs, length, sample)
+        _require_windows(_data(opened), windows)
     parameters: dict[str, Any] = {
         "model": opened.name if isinstance(opened, Model) else "given data",
         "windows": windows or (QUICK_WINDOWS if quick else None),
@@ -139,7 +146,7 @@ def analyze(
         parameters |= {"windows": min(n, parameters["windows"] or n), "length": None, "sample": None}
     resumed = isinstance(opened, Study) and out is not None and opened.is_in(out)
     if isinstance(opened, Study) and resumed:
-        parameters = {**opened.parameters, "field": parameters["field"]}
+        parameters = _own_parameters(opened, parameters, windows)
     windows_of = _ModelWindows(opened, inputs, parameters) if isinstance(opened, Model) else None
     about: dict[str, Any] = {
         "command": command or "hs.analyze(...)",
@@ -247,6 +254,33 @@ class _Run:
         if stage.name == "geometry":
             organizations = (*self.context.organizations, organization_of(self.folder.read(part)))
             self.context = dataclasses.replace(self.context, organizations=organizations)
+
+
+def _check_counts(windows: int | None, length: int | None, seed: int) -> None:
+    """Raise, before anything is loaded, unless all counts are within their bounds."""
+    for name, value, most in (("windows", windows, MAX_WINDOWS), ("length", length, MAX_LENGTH)):
+        if value is not None:
+            require_integer(value, name, 1, most)
+    require_integer(seed, "seed", 0, MAX_SEED)
+
+
+def _require_windows(data: Data, windows: int | None) -> None:
+    """Raise if more windows are asked for than there are."""
+    if windows is not None and windows > data.n_windows:
+        raise InputError(f"expected {windows} windows, but the source has only {data.n_windows}.")
+
+
+def _own_parameters(study: Study, asked: Mapping[str, Any], windows: int | None) -> dict[str, Any]:
+    """Return the parameters of a study that gets further stages, or raise if other windows or heads are asked for."""
+    own = dict(study.parameters)
+    names = ("field", "stack", "heads", "layers", *(["windows"] if windows is not None else []))
+    changed = [name for name in names if asked[name] is not None and asked[name] != own[name]]
+    if changed:
+        raise InputError(
+            f"{study.folder} was started with {changed[0]}={own[changed[0]]!r}, now {asked[changed[0]]!r}: a study "
+            "that gets further stages keeps its windows and heads. Use another folder."
+        )
+    return own
 
 
 def _require_no_inputs(inputs: Any, length: int | None, sample: str) -> None:

@@ -1,6 +1,7 @@
 """What a command or a function is given, opened in one place: a model, a capture, a study, or tensors."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from headscape.models.loading import Model, as_model, load_model
 from headscape.study.study import Study
 from headscape.tensor.capture import Capture
 from headscape.tensor.files import load_tensor
-from headscape.tensor.network_tensor import NetworkTensor
+from headscape.tensor.network_tensor import FIELDS, NetworkTensor
 from headscape.tensor.store import HEADER, read_header
 from headscape.tensor.synthetic import planted_tensor
 from headscape.tensor.tensor_windows import Loader, TensorWindows
@@ -20,6 +21,7 @@ from headscape.tensor.tensor_windows import Loader, TensorWindows
 Source = Model | Capture | TensorWindows | Study
 
 SYNTHETIC = "synthetic"
+MODEL, TENSOR = "model", "tensor"
 TENSOR_ENDINGS = (".npy", ".npz", ".safetensors", ".zarr")
 
 
@@ -58,6 +60,7 @@ def open_source(
     >>> open_source("synthetic")
     TensorWindows(1 windows, 48 heads, field='synthetic')
     """
+    require_field(field)
     tensor_options = {"array": array, "axes": axes, "field": field}
     if isinstance(source, Model | Capture | TensorWindows | Study):
         return source if tokenizer is None else as_model(source, tokenizer)
@@ -77,17 +80,13 @@ def _open_path(
     place = Path(path)
     if str(path) == SYNTHETIC:
         return TensorWindows([planted_tensor()])
-    kind = kind_of(place)
+    kind = source_kind(path)
     if kind == "capture":
         return Capture.load(place)
     if kind == "study":
         return Study.load(place)
-    if kind == "tensor" or (not kind and place.suffix.lower() in TENSOR_ENDINGS):
+    if kind == TENSOR:
         return TensorWindows([load_tensor(place, **tensor_options)], {"source": place.name})
-    if kind:
-        raise FileFormatError(
-            f"{place} holds a headscape {kind}: expected a model, a capture, a study or a tensor."
-        )
     loaded = load_model(path, **load)
     return loaded if tokenizer is None else as_model(loaded, tokenizer)
 
@@ -98,6 +97,32 @@ def kind_of(path: Path) -> str:
         return ""
     words = str(read_header(path).get("format")).split("/")
     return words[1] if len(words) == 3 else ""
+
+
+def source_kind(path: str | os.PathLike[str]) -> str:
+    """Return what a path names, without loading it: "model", "capture", "study" or "tensor".
+
+    Examples
+    --------
+    >>> source_kind("default"), source_kind("attention.npy"), source_kind("synthetic")
+    ('model', 'tensor', 'tensor')
+    """
+    place = Path(path)
+    kind = kind_of(place)
+    if kind not in ("", "capture", "study", TENSOR):
+        raise FileFormatError(
+            f"{place} holds a headscape {kind}: expected a model, a capture, a study or a tensor."
+        )
+    tensor = str(path) == SYNTHETIC or place.suffix.lower() in TENSOR_ENDINGS
+    return kind or (TENSOR if tensor else MODEL)
+
+
+def require_field(field: str | None) -> None:
+    """Raise unless a field is a plain word: it names what the numbers are, and is part of file names."""
+    if field is not None and not re.fullmatch("[A-Za-z_]{1,32}", field):
+        raise InputError(
+            f"field must be {', '.join(FIELDS)}, or for tensors another plain word, but is {field!r}."
+        )
 
 
 def require_model(source: Source, what: str) -> Model:

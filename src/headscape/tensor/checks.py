@@ -1,4 +1,6 @@
-"""Checks on arrays that come from outside: one place says what is wrong, where, and what to do."""
+"""Checks on arrays and numbers that come from outside: one place says what is wrong, where, and what to do."""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,6 +8,9 @@ from numpy.typing import NDArray
 from headscape.errors import InputError
 
 FloatArray = NDArray[np.floating]
+
+MAX_WINDOWS, MAX_LENGTH, MAX_DRAWS, MAX_SEED = 100_000, 1_000_000, 10_000, 2**63 - 1
+"""Bounds on what a caller gives: windows, tokens of a window, random draws, seeds."""
 
 # Enough to keep the temporary masks of a check small beside the array that is checked.
 _ROWS_BYTES = 1 << 26
@@ -82,3 +87,17 @@ def require_axes(x: FloatArray, ranks: tuple[int, ...], name: str = "the array")
         )
     if 0 in x.shape:
         raise InputError(f"{name} must not have an empty axis, but its shape is {x.shape}.")
+
+
+def require_integer(value: Any, name: str, low: int, high: int) -> None:
+    """Raise unless a value is a whole number between two bounds, which are allowed."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not low <= value <= high:
+        raise InputError(f"{name} must be a whole number from {low} to {high}, but is {value!r}.")
+
+
+def require_number(value: Any, name: str, low: float, high: float) -> None:
+    """Raise unless a value is a number between two bounds, which are allowed; NaN is not."""
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not low <= value <= high:
+        raise InputError(f"{name} must be a number from {low:g} to {high:g}, but is {value!r}.")

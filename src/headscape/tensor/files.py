@@ -58,6 +58,11 @@ def load_tensor(
             )
         return _load_own(source)
     raw = _read_array(source, array)
+    if axes is None and raw.ndim == 3 and raw.shape[0] != raw.shape[1] == raw.shape[2]:
+        raise InputError(
+            f"{source} has the shape {raw.shape}, which looks like (head, query, key): specify axes='head,query,key' "
+            "(--axes), or 'query,key,head' if that is the order."
+        )
     labels: dict[str, Any] = {"field": field or "unknown", "provenance": {"source": source.name}}
     return NetworkTensor(raw, **labels) if axes is None else NetworkTensor.from_axes(raw, axes, **labels)
 

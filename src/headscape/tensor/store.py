@@ -170,7 +170,7 @@ class Store:
                         "a new folder."
                     )
             (folder / "parts").mkdir(parents=True, exist_ok=True)
-        lock = _acquire(folder)
+        lock = acquire_lock(folder, folder / ".lock")
         try:
             found = read_header(folder) if (folder / HEADER).exists() else None
             # A run that ended before its first part leaves nothing to go on with: it may be begun anew.
@@ -264,8 +264,9 @@ def _is_own(name: str) -> bool:
     return name in (".lock", "parts") or name.startswith(_PARTIAL)
 
 
-def _acquire(folder: Path) -> BaseFileLock:
-    lock = FileLock(folder / ".lock")
+def acquire_lock(folder: Path, file: Path) -> BaseFileLock:
+    """Return the lock of the one run that may write to a folder, kept in a file, or raise."""
+    lock = FileLock(file)
     with explain_write_errors(folder):
         try:
             lock.acquire(timeout=0)

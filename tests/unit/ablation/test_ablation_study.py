@@ -127,8 +127,8 @@ def test_bad_counts(llama, counts, message):
         (["random:reversed"], {}, "random:reversed is random"),
         ({"random": SCORES}, {}, "'random' names random orders"),
         ([SCORES, -SCORES], {}, "two methods are called 'own score': give a dict with a name for each"),
-        (["random"], {"draws": 1}, "draws must be at least 2 for a band of random orders, but is 1"),
-        (["random+repair"], {"draws": 1}, "draws must be at least 2"),
+        (["random"], {"draws": 1}, "draws must be a whole number from 2 to 10000, but is 1"),
+        (["random+repair"], {"draws": 1}, "draws must be a whole number from 2"),
     ],
 )
 def test_bad_methods_are_refused_before_a_model_is_loaded(methods, options, message):

@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 
 import headscape as hs
+from headscape.analysis.sparsity import sparsity_curves
+from headscape.analysis.supports import top_supports
 from tree_shapes import balanced_tree, uneven_tree
 
 
@@ -105,3 +107,38 @@ def test_unknown_axes_are_refused(tree):
         hs.haar(np.zeros((4, 4)), tree, "head")
     with pytest.raises(hs.HeadscapeError, match="axis must be from -2 to 1"):
         hs.haar(np.zeros((4, 4)), tree, 2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        hs.head_entropy,
+        hs.network_entropy,
+        hs.tensor_haar,
+        hs.inverse_tensor_haar,
+        hs.sparsity_curve,
+        hs.denoise,
+        lambda x, trees: sparsity_curves(x, trees, draws=1).shuffled,
+        lambda x, trees: hs.best_approximation(x, trees, 3),
+        lambda x, trees: hs.holder_exponent(x, trees).mixed,
+        lambda x, trees: hs.tree_emd(x, trees, "query"),
+        lambda x, trees: top_supports(trees, 20).used,
+    ],
+)
+def test_an_organization_is_as_good_as_its_trees(function):
+    x = np.random.default_rng(0).random((8, 7, 3))
+    organization = hs.organize(x, n_iter=1)
+    np.testing.assert_array_equal(function(x, organization), function(x, dict(organization.trees)))
+    for wrong in (3, "trees", {"query": 3}, organization.trees["query"]):
+        with pytest.raises(
+            hs.HeadscapeError, match="dict from axis names to PartitionTree, or what organize"
+        ):
+            function(x, wrong)
+
+
+def test_a_matrix_and_its_organization():
+    x = np.random.default_rng(0).random((8, 7))
+    organization = hs.organize(x, n_iter=1)
+    for function in (hs.paraproduct, lambda f, trees: hs.softmax_experiment(f, trees=trees).complete):
+        a, b = (function(x, trees).approximation for trees in (organization, organization.trees))
+        np.testing.assert_array_equal(a, b)

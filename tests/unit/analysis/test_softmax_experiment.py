@@ -105,7 +105,7 @@ def test_a_sliding_window_has_no_visible_block():
     ("arguments", "message"),
     [
         ({"masked": "drop"}, "masked must be 'fill' or 'block'"),
-        ({"draws": 0}, "draws must be at least 1"),
+        ({"draws": 0}, "draws must be a whole number from 1"),
         ({"trees": hs.dyadic_trees((4, 5))}, "points"),
     ],
 )

@@ -86,7 +86,7 @@ def test_bad_arguments_are_refused(smooth):
         hs.denoise(x, trees, threshold=-1)
     with pytest.raises(hs.HeadscapeError, match=r"between 0 and 1, but one is 1\.5"):
         hs.coefficients_needed(x, trees, (1.5,))
-    with pytest.raises(hs.HeadscapeError, match="draws must be at least 1"):
+    with pytest.raises(hs.HeadscapeError, match="draws must be a whole number from 1"):
         hs.sparsity_curves(x, trees, draws=0)
     with pytest.raises(hs.HeadscapeError, match="must be finite"):
         hs.sparsity_curve(x * np.nan, trees)

@@ -1,23 +1,47 @@
 """Loading models by name: everything local, and one clear error for whatever is wrong."""
 
 import json
-import threading
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
+import headscape as hs
 from headscape.errors import InputError, MissingDependencyError, ModelError
-from headscape.models import gguf, packaged
+from headscape.models import packaged
 from headscape.models.loading import as_model, load_model, weights_hash
-from tiny_models import inputs_of, tiny_model
+from tiny_models import ALL, inputs_of, tiny_causal_model, tiny_model
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("gpt2")
     tiny_model("GPT2").save_pretrained(path)
+    return path
+
+
+TINY = Path(__file__).parents[3] / "examples" / "tiny_model"
+Q = "model.layers.0.self_attn.q_proj.weight"
+
+
+def edited(path, change, source=TINY):
+    """Copy a model's folder and change its weights."""
+    shutil.copytree(source, path, dirs_exist_ok=True)
+    weights = load_file(path / "model.safetensors")
+    change(weights)
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    return path
+
+
+def configured(path, source=TINY, **values):
+    """Copy a model's folder and change its config."""
+    shutil.copytree(source, path, dirs_exist_ok=True)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, **values}))
     return path
 
 
@@ -107,17 +131,6 @@ def test_code_that_comes_with_a_model_does_not_run(folder, tmp_path):
         load_model(tmp_path)
 
 
-def test_a_file_that_is_no_gguf(tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADSCAPE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(100))
-    with pytest.raises(ModelError, match="not a complete GGUF file of a supported model"):
-        load_model(tmp_path / "model.gguf")
-    assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_dir() and p.name != "models"]
-    (tmp_path / "model.bin").write_bytes(b"x")
-    with pytest.raises(ModelError, match=r"a folder with config\.json, or a \.gguf file"):
-        load_model(tmp_path / "model.bin")
-
-
 @pytest.mark.parametrize(
     ("name", "command"),
     [
@@ -129,47 +142,6 @@ def test_missing_weights_say_how_to_install_them(name, command, monkeypatch):
     monkeypatch.setattr(packaged.util, "find_spec", lambda _: None)
     with pytest.raises(MissingDependencyError, match=command):
         load_model(name)
-
-
-def test_a_gguf_file_is_converted_once_even_by_two_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADSCAPE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "model.gguf").write_bytes(b"weights")
-    conversions = []
-
-    def convert(path, folder):
-        conversions.append(path)
-        folder.mkdir()
-        (folder / "config.json").write_text("{}")
-
-    monkeypatch.setattr(gguf, "_convert", convert)
-    found: list[Path] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(gguf.converted_gguf(tmp_path / "model.gguf")))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(conversions) == 1
-    assert len(set(found)) == 1
-    assert (found[0] / "config.json").exists()
-    (tmp_path / "model.gguf").write_bytes(b"other weights")
-    assert gguf.converted_gguf(tmp_path / "model.gguf") != found[0]
-
-
-def test_a_failed_conversion_leaves_nothing_behind(tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADSCAPE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "model.gguf").write_bytes(b"weights")
-
-    def convert(path, folder):
-        folder.mkdir()
-        raise ModelError("half way")
-
-    monkeypatch.setattr(gguf, "_convert", convert)
-    with pytest.raises(ModelError, match="half way"):
-        gguf.converted_gguf(tmp_path / "model.gguf")
-    assert not [path for path in (tmp_path / "cache" / "models").iterdir() if path.is_dir()]
 
 
 def test_unknown_precision_and_device(folder):
@@ -206,3 +178,128 @@ def test_title_and_license(folder, tmp_path):
     path = copied(folder, tmp_path)
     (path / "README.md").write_text("---\nlicense: mit\n---\n# A model\n")
     assert load_model(path).license == "mit"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda path: hs.capture(path, "some text " * 100, length=16),
+        lambda path: hs.check(path),
+        lambda path: hs.analyze(path, "some text " * 100, length=16, stages=["entropy"]),
+    ],
+)
+def test_missing_attention_weights_are_never_made_up(run, tmp_path):
+    path = edited(tmp_path, lambda weights: weights.pop(Q))
+    with pytest.raises(
+        ModelError, match=rf"do not fit its config\.json and LlamaForCausalLM: 1 missing \({Q}\)"
+    ):
+        run(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w.update({Q: w[Q][:32]}), rf"1 of another shape \({Q} \(32, 64\) instead of \(64, 64\)\)"),
+        (lambda w: w.update(extra=torch.ones(2)), r"1 unexpected \(extra\)"),
+        (
+            lambda w: w.update({Q.replace("0", "9"): w[Q].clone()}),
+            r"1 unexpected \(model\.layers\.9\.self_attn",
+        ),
+        (
+            lambda w: [w.pop(name) for name in list(w) if ".1." in name],
+            r"9 missing \((model\.layers\.1\.\S+, ){3}\.\.\.\)",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_named_and_counted(change, message, tmp_path):
+    with pytest.raises(ModelError, match=message):
+        load_model(edited(tmp_path, change))
+
+
+def test_an_output_layer_that_is_neither_there_nor_tied_is_not_made_up(tmp_path):
+    tiny_causal_model("Llama", tie_word_embeddings=False).save_pretrained(tmp_path / "whole")
+    path = edited(tmp_path / "cut", lambda w: w.pop("lm_head.weight"), tmp_path / "whole")
+    with pytest.raises(ModelError, match=r"1 missing \(lm_head\.weight\)"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_whole_models_of_every_family_load(family, tmp_path):
+    model = tiny_model(family)
+    model.save_pretrained(tmp_path)
+    loaded = load_model(tmp_path)
+    assert weights_hash(loaded.model) == weights_hash(model)
+
+
+def test_an_encoder_without_its_pooler_loads_alike_each_time(tmp_path):
+    tiny_model("Bert").save_pretrained(tmp_path / "whole")
+
+    def cut(weights):
+        del weights["pooler.dense.weight"], weights["pooler.dense.bias"]
+
+    path = edited(tmp_path / "cut", cut, tmp_path / "whole")
+    assert weights_hash(load_model(path).model) == weights_hash(load_model(path).model)
+
+
+def test_the_output_layers_of_other_tasks_and_old_masks_are_left_out(tmp_path):
+    tiny_model("Bert").save_pretrained(tmp_path / "bert")
+    tiny_model("GPT2").save_pretrained(tmp_path / "gpt2")
+    others = {
+        "cls.seq_relationship.weight": torch.ones(2, 32),
+        "embeddings.position_ids": torch.arange(64)[None],
+    }
+    load_model(edited(tmp_path / "a", lambda w: w.update(others), tmp_path / "bert"))
+    masks = {"h.0.attn.bias": torch.ones(1, 1, 64, 64), "h.0.attn.masked_bias": torch.ones(1)}
+    load_model(edited(tmp_path / "b", lambda w: w.update(masks), tmp_path / "gpt2"))
+    tiny_causal_model("Llama").save_pretrained(tmp_path / "llama")
+    base = load_model(configured(tmp_path / "c", tmp_path / "llama", architectures=["LlamaModel"]))
+    assert type(base.model).__name__ == "LlamaModel"
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        *({"hidden_size": 10**9}, {"vocab_size": 10**9}, {"intermediate_size": 10**12}, {"head_dim": 10**9}),
+        *({"num_hidden_layers": 50_000}, {"hidden_size": 4096, "intermediate_size": 2**15}),
+    ],
+)
+def test_sizes_that_the_weight_files_cannot_hold_are_refused_before_they_take_memory(sizes, tmp_path):
+    with pytest.raises(ModelError, match="but its weight files have 825,432 bytes"):
+        load_model(configured(tmp_path, **sizes))
+
+
+@pytest.mark.parametrize("name", ["num_hidden_layers", "num_labels"])
+def test_counts_that_no_model_has_are_refused_before_the_config_is_built(name, tmp_path):
+    with pytest.raises(ModelError, match=rf"config\.json is damaged: {name} is 10{{18}}, but at most 100000"):
+        load_model(configured(tmp_path, **{name: 10**18}))
+
+
+def test_a_model_larger_than_the_memory_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096}.get(name, 20))
+    with pytest.raises(ModelError, match="but this machine has 0 GB of memory"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "", '{"version": "1.0", "trunc', '{"model": 7}'])
+def test_a_damaged_tokenizer_gives_the_cause(content, tmp_path):
+    path = configured(tmp_path) / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(ModelError, match=r"the tokenizer in .* is damaged or incomplete \(\S"):
+        load_model(tmp_path)
+
+
+def test_pipes_in_a_model_are_refused_without_waiting(tmp_path):
+    (configured(tmp_path) / "model.safetensors").unlink()
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match=r"model\.safetensors is not a regular file"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("add", [True, False])
+def test_special_tokens_follow_the_tokenizer_of_a_folder(add, tmp_path):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(configured(tmp_path), bos_token="<|end|>")
+    tokenizer.add_bos_token = add
+    tokenizer.save_pretrained(tmp_path)
+    found = hs.capture(tmp_path, "some text " * 100, length=16, windows=2)
+    assert [found.tokens(window)[0] == "<|end|>" for window in range(2)] == [add, add]
+    assert found.provenance["special_tokens"] == {"before": ["<|end|>"] if add else [], "after": []}

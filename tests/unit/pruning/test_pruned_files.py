@@ -2,14 +2,18 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import headscape as hs
 from headscape.errors import FileFormatError, InputError, ModelError, StorageError
+from headscape.pruning import manifest_files
+from headscape.pruning.pruned_files import claimed
 from pruning_cases import EVEN, FAMILIES, LANGUAGE_MODELS, PLAIN, output_of, uneven
 from tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
 
@@ -229,11 +233,11 @@ def test_damaged_folders(folder, tmp_path):
     weights.write_bytes(content)
     tensors = load_file(weights)
     save_file({**tensors, "extra": torch.zeros(2)}, weights, metadata={"format": "pt"})
-    with pytest.raises(FileFormatError, match=r"1 are missing or too many \(extra"):
+    with pytest.raises(FileFormatError, match=r"1 unexpected \(extra"):
         hs.load_pruned(folder)
     del tensors["model.norm.weight"]
     save_file(tensors, weights, metadata={"format": "pt"})
-    with pytest.raises(FileFormatError, match=r"1 are missing or too many \(model.norm.weight"):
+    with pytest.raises(FileFormatError, match=r"1 missing \(model.norm.weight"):
         hs.load_pruned(folder)
     weights.unlink()
     with pytest.raises(FileFormatError, match=r"weights in .* are damaged, incomplete"):
@@ -262,3 +266,38 @@ def test_a_tokenizer_is_written_beside_the_model(tmp_path):
 
     folder = hs.save_pruned(hs.prune(tiny_model("GPT2"), [(0, 0)]), tmp_path / "pruned", Tokenizer())
     assert (folder / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize("writer", ["weights", "tokenizer", "manifest"])
+def test_a_full_disk_is_told_as_everywhere(tmp_path, monkeypatch, writer):
+    pruned = hs.prune(tiny_model("GPT2"), [(0, 0)])
+
+    def full(*arguments, **options):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    if writer == "weights":
+        monkeypatch.setattr(type(pruned.model), "save_pretrained", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    monkeypatch.setattr(manifest_files, "_repaired_projections", lambda pruned: {"0.weight": torch.ones(2)})
+    tokenizer = SimpleNamespace(save_pretrained=full) if writer == "tokenizer" else None
+    with pytest.raises(StorageError, match="the disk is full while writing"):
+        if writer == "manifest":
+            hs.export_manifest(pruned, tmp_path / "out")
+        else:
+            hs.save_pruned(pruned, tmp_path / "out", tokenizer=tokenizer)
+    assert not list(tmp_path.rglob("*.safetensors"))
+    assert writer == "manifest" or list(tmp_path.iterdir()) == []
+
+
+def test_two_runs_do_not_write_to_the_same_folder(tmp_path):
+    with claimed(tmp_path / "new" / "out"):
+        with (
+            pytest.raises(StorageError, match=r"another run is writing to .*out"),
+            claimed(tmp_path / "new" / "out"),
+        ):
+            pass
+        with claimed(tmp_path / "new" / "other"):
+            pass
+    with claimed(tmp_path / "new" / "out"):
+        pass
+    assert list((tmp_path / "new").iterdir()) == []

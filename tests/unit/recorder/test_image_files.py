@@ -43,3 +43,15 @@ def test_folders_without_images(tmp_path):
 def test_torch_is_not_needed():
     code = "import sys; import headscape.recorder.image_files; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_images_beside_labeled_ones_are_refused(tmp_path):
+    touch(tmp_path / "cat", "1.png")
+    touch(tmp_path, "2.png")
+    with pytest.raises(InputError, match="1 images directly and 1 in subfolders"):
+        images_in(tmp_path)
+
+
+def test_a_folder_with_the_ending_of_an_image_is_a_label(tmp_path):
+    touch(tmp_path / "cat.png", "1.png")
+    assert [row["label"] for row in images_in(tmp_path)] == ["cat.png"]

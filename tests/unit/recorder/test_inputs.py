@@ -67,6 +67,33 @@ def test_special_tokens_go_around_every_window(llama):
         read(llama, "abcdefg", tokenizer=Letters(special=True), length=2)
 
 
+@pytest.mark.parametrize("sample", ["spread", "first", "random"])
+@pytest.mark.parametrize("n", [60, 200_000])
+def test_special_tokens_are_on_every_window_of_every_sample_and_are_told(llama, sample, n):
+    windows = read(llama, "ab cd " * (n // 6), tokenizer=Letters(special=True), windows=3, sample=sample)
+    assert [(len(ids), ids[0], ids[-1]) for ids in ids_of(windows)] == [(5, 1, 2)] * 3
+    assert all(min(ids[1:-1]) > 2 for ids in ids_of(windows))
+    told = {"special_tokens": {"before": ["<1>"], "after": ["<2>"]}}
+    assert [window.reading for window in windows] == [told] * 3
+
+
+def test_only_what_is_done_to_text_is_told(llama):
+    [plain] = read(llama, "abcde")
+    assert plain.reading == {"special_tokens": {"before": [], "after": []}}
+    assert [window.reading for window in read(llama, token_ids(2))] == [{}, {}]
+
+
+@pytest.mark.parametrize("join", [False, True])
+def test_line_ends_of_other_systems_are_read_as_lf_and_told(llama, tmp_path, join):
+    for number, content in enumerate(("ab\r\ncd", "ab\rcd")):
+        path = tmp_path / f"{number}.txt"
+        path.write_bytes(content.encode())
+        for given in (content, path, [path], [content]):
+            [window] = read(llama, given, join=join)
+            assert ids_of([window]) == ids_of(read(llama, "ab\ncd"))
+            assert window.reading["newlines"] == "CRLF read as LF"
+
+
 def test_files_are_read(llama, tmp_path):
     path = write(tmp_path / "text.txt", "abcdefg")
     assert ids_of(read(llama, path)) == ids_of(read(llama, str(path))) == ids_of(read(llama, "abcdefg"))
@@ -221,7 +248,7 @@ def test_bad_inputs_give_one_clear_error(llama, inputs, options, message):
         (b"", "is empty"),
         (b" \n", "is empty"),
         (bytes(range(256)), "is not UTF-8 text"),
-        (b"ab\0cd", "is not UTF-8 text"),
+        (b"ab\0cd", "contains NUL bytes"),
     ],
 )
 def test_files_that_are_no_text(llama, tmp_path, content, message):

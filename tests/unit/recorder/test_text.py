@@ -1,5 +1,9 @@
 """Texts are read in regions that start and end between words, the same for strings and files."""
 
+import os
+import socket
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -82,3 +86,30 @@ def test_what_is_sampled_and_what_is_a_window_each(tmp_path):
         {"text": "a"},
     ):
         assert texts_of(other) is None
+
+
+def test_line_ends_are_normalized_after_a_region_is_read(made):
+    text = made("one\r\ntwo\rthree\n" * 100)
+    assert text.decoded(0, 15) == "one\ntwo\rthree".replace("\r", "\n")
+    assert text.size == 1500
+    assert text.decoded(0, text.stop) == "one\ntwo\nthree\n" * 100
+    assert text.part(5, text.stop).changes == {"CRLF read as LF"}
+    plain = made("one\ntwo\n")
+    plain.decoded(0, plain.stop)
+    assert not plain.changes
+
+
+def test_a_file_with_nul_bytes_is_not_called_badly_encoded(made):
+    text = made("ab\0cd")
+    with pytest.raises(InputError, match="contains NUL bytes"):
+        text.decoded(0, text.stop)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_pipes_devices_and_sockets_are_refused_without_waiting(tmp_path, kind):
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for path in (tmp_path / "pipe", tmp_path / "socket", Path("/dev/zero")):
+            with pytest.raises(InputError, match=f"expected a text file, but {path} is not a regular file"):
+                texts_of(kind(path))

@@ -125,6 +125,19 @@ def test_a_text_with_too_few_tokens_near_a_place_is_tokenized_whole():
     assert [ids[0] for ids in windows] == [0, 495, 990]
 
 
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_megabytes_without_tokens_are_not_tokenized_whole(sample, monkeypatch):
+    monkeypatch.setattr("headscape.recorder.window_sampling.MOST", 100_000)
+    text, counted = Text.of_string(numbers(40) + " " + "- " * 2_000_000), Words()
+    if sample == "random":
+        with pytest.raises(InputError, match="has fewer than 10 tokens in"):
+            WindowSampler(10, sample, seed=1).of_text(text, counted, 3)
+    else:
+        found = WindowSampler(10, sample).of_text(text, counted, 3)
+        assert [ids[0] for ids in found] == ([0] if sample == "spread" else [0, 10, 20])
+    assert counted.characters < 1_500_000
+
+
 @pytest.mark.parametrize("count", [1, 6, 40])
 @pytest.mark.parametrize("length", [7, 64, 256])
 def test_the_first_windows_are_those_of_the_whole_text(tokenizer, count, length):

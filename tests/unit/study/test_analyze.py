@@ -345,3 +345,15 @@ def test_a_single_value_is_a_list_of_one():
     study = small_study(windows=1, stages=["entropy", "energy"], fields="logits", lengths=16)
     assert study["entropy"].fields == ("logits",)
     assert study["energy"].tables.lengths == (16,)
+
+
+@pytest.mark.parametrize("asked", [{"heads": [(0, 0)]}, {"windows": 1}, {"field": "logits"}])
+def test_a_study_that_gets_stages_keeps_its_windows_and_heads(asked, tmp_path):
+    small_study(out=tmp_path, stages=["geometry"])
+    with pytest.raises(InputError, match="keeps its windows and heads"):
+        analyze(tmp_path, stages=["energy"], out=tmp_path, n_iter=1, **asked)
+
+
+def test_more_windows_than_there_are_is_an_error():
+    with pytest.raises(InputError, match="the source has only 2"):
+        analyze(small_capture(windows=2), windows=3)

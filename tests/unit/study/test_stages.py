@@ -6,9 +6,14 @@ import sys
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import headscape as hs
 from cli_runs import environment
+from headscape.errors import InputError
+from headscape.study.analyze import analyze
+from headscape.study.stages import stage_options
+from headscape.study.stages.pictures import Pictures
 from headscape.study.stages.result import Result
 from studies import small_capture
 
@@ -103,3 +108,33 @@ def test_every_stage_says_what_its_columns_mean():
 def test_hs_shows_the_stages_of_a_study():
     study = hs.analyze(small_capture(windows=1), stages=["energy"])
     assert [stage.name for stage in study.stages] == ["pictures", "energy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"windows": 0}, "windows must be a whole number from 1"),
+        ({"windows": 2.0}, "windows must be a whole number from 1"),
+        ({"windows": 10**20}, "windows must be a whole number from 1 to 100000"),
+        ({"length": -3}, "length must be a whole number from 1"),
+        ({"seed": -1}, "seed must be a whole number from 0"),
+        ({"field": "../../x"}, "field must be probs"),
+        ({"k": "many"}, "k must be a whole number from 1 up, or a share"),
+        ({"lengths": [0]}, "lengths must be a whole number from 2"),
+        ({"draws": 10**20}, "draws must be a whole number from 1 to 10000"),
+        ({"softmax_n_iter": 0}, "softmax_n_iter must be a whole number from 1 to 1000"),
+        ({"sensitivity": 1}, "sensitivity must be True or False"),
+        ({"windows": 4}, "expected 4 windows, but the source has only 2"),
+    ],
+)
+def test_options_are_checked_before_anything_is_computed(options, message, monkeypatch):
+    monkeypatch.setattr(Pictures, "measure", None)
+    with pytest.raises(InputError, match=message):
+        analyze(small_capture(windows=2), **options)
+
+
+def test_one_thing_in_place_of_a_list_is_a_list_of_one():
+    options = stage_options({"fields": "logits", "lengths": 64, "methods": "haar"})
+    assert options["entropy"]["fields"] == ["logits"]
+    assert options["energy"]["lengths"] == [64]
+    assert options["ablation"]["methods"] == ["haar"]

@@ -113,6 +113,8 @@ def _grow(
 
 def _folder_distances(points: NDArray[np.float64], folders: NDArray[np.int64], m: int) -> NDArray[np.float64]:
     """Average the distances of points over both folders."""
+    if m == len(folders):
+        return points[np.ix_(np.argsort(folders), np.argsort(folders))]  # single points: nothing to average
     member = np.zeros((m, len(folders)))
     member[folders, np.arange(len(folders))] = 1.0
     member /= member.sum(axis=1, keepdims=True)

@@ -134,8 +134,8 @@ function setUpNearest() {
 
 function setUpRemarks() {
   const box = byId("geometry-remarks");
-  box.textContent = data.geometry.remarks.join(" ");
-  box.hidden = !box.textContent;
+  box.append(...data.geometry.remarks.map((remark) => element("span", remark)));
+  box.hidden = !data.geometry.remarks.length;
 }
 setUpMap();
 setUpTree();

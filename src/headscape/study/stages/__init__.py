@@ -4,7 +4,7 @@ A new one joins by one entry in ``STAGES``; another package adds its own by an e
 ``headscape.stages`` that names the class.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -66,8 +66,10 @@ def chosen_stages(names: Iterable[str] | None) -> tuple[Stage, ...]:
     return tuple(stage for stage in STAGES if stage.name in wanted)
 
 
-def stage_options(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the options of every stage, the given ones in place of the defaults; unknown names are refused.
+def stage_options(given: Mapping[str, Any], chosen: Sequence[Stage] = STAGES) -> dict[str, dict[str, Any]]:
+    """Return the options of every stage, the given ones in place of the defaults.
+
+    Unknown names, values out of bounds, and options of stages that are not chosen are refused.
 
     Examples
     --------
@@ -75,13 +77,16 @@ def stage_options(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     50
     """
     options = {stage.name: stage.defaults() for stage in STAGES}
-    owners = {option.name: (stage.name, option) for stage in STAGES for option in stage.options}
+    known = {option.name: (stage, option) for stage in STAGES for option in stage.options}
     for name, value in given.items():
-        if name not in owners:
+        if name not in known:
             raise InputError(
-                f"options of the analysis are {', '.join(sorted(owners))}, but {name!r} was given."
+                f"options of the analysis are {', '.join(sorted(known))}, but {name!r} was given."
             )
-        stage, option = owners[name]
-        single = option.many and value is not None and not isinstance(value, list | tuple)
-        options[stage][name] = [value] if single else value
+        stage, option = known[name]
+        if stage not in chosen:
+            raise InputError(f"{name} is an option of the stage {stage.name!r}, which was not asked for.")
+        options[stage.name][name] = option.value(value)
+    for stage in STAGES:
+        stage.check(options[stage.name])
     return options

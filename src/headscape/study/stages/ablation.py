@@ -4,13 +4,13 @@ It evaluates the model dozens of times, so it runs only when asked for. The rank
 of the text and judged on the second.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscape.ablation.ablation_result import AblationStudy
-from headscape.ablation.ablation_study import ablation_study
+from headscape.ablation.ablation_study import ablation_study, curve_labels
 from headscape.ablation.curves import REPAIRED, is_random
 from headscape.errors import InputError
 from headscape.report.ablation_figures import ablation_figures, method_colors
@@ -50,6 +50,10 @@ class Ablation(Stage):
         ),
     )
     options = (Option("methods", METHODS, "Rankings to test, as in headscape ablate.", many=True),)
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise unless every method is known."""
+        curve_labels(options["methods"], repair=False)
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the curves of the ablation study."""

@@ -17,9 +17,17 @@ from headscape.report.pictures import float_text
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
 from headscape.study.stages.result import Result
-from headscape.study.stages.stage import Column, NotApplicableError, Option, Outcome, Stage
+from headscape.study.stages.stage import (
+    Column,
+    NotApplicableError,
+    Option,
+    Outcome,
+    Stage,
+    require_one_of,
+)
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.capture import Capture
+from headscape.tensor.checks import MAX_LENGTH, require_integer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,10 +77,19 @@ class Energy(Stage):
     )
     options = (
         Option(
-            "lengths", None, "Prefixes to measure at, such as 64,128; by default powers of two.", many=True
+            "lengths",
+            None,
+            "Prefixes to measure at, such as 64,128,256; by default powers of two.",
+            many=True,
         ),
         Option("signatures", False, "Also zero-sum and spectral signatures of every head (slower)."),
     )
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise unless the lengths are numbers of tokens."""
+        require_one_of(options["signatures"], "signatures", (True, False))
+        for length in options["lengths"] or ():
+            require_integer(length, "lengths", 2, MAX_LENGTH)
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the energy tables and the outcome of every invariant for one window."""

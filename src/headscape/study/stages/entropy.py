@@ -1,6 +1,6 @@
 """The stage "entropy": Haar entropies of the heads in every window, and whether their ranking is stable (OA 21)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from headscape.analysis.entropy_study import (
 )
 from headscape.analysis.intervals import FEWEST_UNITS
 from headscape.analysis.sensitivity import sensitivity
+from headscape.analysis.supports import number_of_wavelets
 from headscape.energy.statements import name_heads
 from headscape.geometry.organization import organize
 from headscape.report.haar_figures import entropy_figures
@@ -21,7 +22,9 @@ from headscape.report.pictures import float_text
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
 from headscape.study.stages.result import Result
-from headscape.study.stages.stage import Column, Option, Outcome, Stage
+from headscape.study.stages.stage import Column, Option, Outcome, Stage, require_one_of
+from headscape.tensor.checks import require_number
+from headscape.tensor.network_tensor import FIELDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from headscape.study.study import Study
 
 COEFFICIENTS = 192
+EXPONENTS, MAX_WAVELETS = (0.01, 16), 10**9
 
 
 class Entropy(Stage):
@@ -67,10 +71,22 @@ class Entropy(Stage):
         Option("k", 400, "How many wavelets of largest support, or a share of all such as 0.01."),
         Option("p", 1.0, "Exponent of the entropy."),
         Option(
-            "fields", (), "Other fields of a capture to compare the ranking with, such as logits.", many=True
+            "fields",
+            (),
+            "Other fields of a capture to compare the ranking with, such as logits,energy.",
+            many=True,
         ),
         Option("sensitivity", False, "Also re-run the first window with neighboring parameters."),
     )
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise unless k and p are numbers that an entropy has, and the fields are known."""
+        number_of_wavelets(options["k"], total=1)
+        require_number(options["k"], "k", 0, MAX_WAVELETS)
+        require_number(options["p"], "p", *EXPONENTS)
+        require_one_of(options["sensitivity"], "sensitivity", (True, False))
+        for name in options["fields"]:
+            require_one_of(name, "fields", FIELDS)
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the entropies of all heads in one window, on the trees of its organization."""

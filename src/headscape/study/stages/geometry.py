@@ -1,12 +1,13 @@
 """The stage "geometry": trees on queries, keys and heads of every window, and the map of the heads (OA Algorithm 1)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscape.geometry.organization import Organization, organize
+from headscape.geometry.questionnaire import Questionnaire
 from headscape.notices import Notice
 from headscape.report.geometry_figures import organization_figures
 from headscape.report.pictures import gray_png
@@ -46,6 +47,10 @@ class Geometry(Stage):
         Option("tree_constant", 1.0, "Larger values make smaller folders."),
         Option("n_eigs", 12, "Eigenpairs, the trivial one included."),
     )
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise unless the questionnaire takes the options."""
+        Questionnaire(**options).check()
 
     def measure(self, context: Context, piece: int) -> Result:
         """Organize one window."""

@@ -3,19 +3,21 @@
 It organizes every head for itself, more than a second a head, so it runs only when asked for.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscape.analysis.head_logits import LogitSource
 from headscape.analysis.softmax_experiment import softmax_experiment
 from headscape.analysis.softmax_invariance import SoftmaxInvariance, softmax_invariance
+from headscape.geometry.questionnaire import MAX_ITERATIONS
 from headscape.report.section import Chart, Section
 from headscape.report.softmax_figures import softmax_figures
 from headscape.study.stages.context import Context
 from headscape.study.stages.result import Result
-from headscape.study.stages.stage import Column, Option, Outcome, Stage
+from headscape.study.stages.stage import Column, Option, Outcome, Stage, require_one_of
+from headscape.tensor.checks import MAX_DRAWS, MAX_WINDOWS, require_integer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,6 +61,14 @@ class Softmax(Stage):
         Option("causal", False, "Tensors of logits or energies are of a causal model."),
         Option("draws", 3, "Shuffles that the organized order is compared with."),
     )
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise unless the counts are within their bounds, and masked and causal are known words."""
+        require_integer(options["softmax_windows"], "softmax_windows", 1, MAX_WINDOWS)
+        require_integer(options["softmax_n_iter"], "softmax_n_iter", 1, MAX_ITERATIONS)
+        require_integer(options["draws"], "draws", 1, MAX_DRAWS)
+        require_one_of(options["masked"], "masked", ("fill", "block"))
+        require_one_of(options["causal"], "causal", (True, False))
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the measures of the heads of one layer, in the first windows."""

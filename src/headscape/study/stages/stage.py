@@ -7,10 +7,11 @@ one entry in :data:`headscape.study.stages.STAGES`; another package adds its own
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from headscape.errors import InputError
 from headscape.notices import Notice
 from headscape.report.section import Section
 from headscape.study.stages.context import Context
@@ -90,6 +91,12 @@ class Option:
     meaning: str
     many: bool = False
 
+    def value(self, given: Any) -> Any:
+        """Return a given value as the stage takes it: one thing in place of a list is a list of one."""
+        if not self.many or given is None or isinstance(given, Mapping):
+            return given
+        return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
@@ -119,6 +126,12 @@ class Outcome:
     detail: Any = None
     tables: "Mapping[str, pd.DataFrame]" = field(default_factory=dict)
     headlines: int = 1
+
+
+def require_one_of(value: Any, name: str, allowed: Sequence[Any]) -> None:
+    """Raise unless a value is one of those allowed; 0 and 1 are not truth values."""
+    if not any(value is one or (isinstance(one, str) and value == one) for one in allowed):
+        raise InputError(f"{name} must be {' or '.join(map(str, allowed))}, but is {value!r}.")
 
 
 class NotApplicableError(Exception):
@@ -184,6 +197,9 @@ class Stage(ABC):
     def part(self, piece: int) -> str:
         """Return the name of the part that holds the result of a piece."""
         return self.name if self.unit == "model" else f"{self.name}-{self.unit}-{piece:05d}"
+
+    def check(self, options: Mapping[str, Any]) -> None:  # noqa: B027  most stages have no options
+        """Raise unless every option is of the right kind and within its bounds, before anything is loaded."""
 
     def defaults(self) -> dict[str, Any]:
         """Return the options with their defaults."""

@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -16,6 +17,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("headscape")
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> None:
+    """Begin every test with the library's log as it is imported: commands that run inside a test quiet it."""
+    log = logging.getLogger("headscape")
+    log.setLevel(logging.NOTSET)
+    log.propagate, log.disabled = True, False
 
 
 @pytest.fixture(autouse=True)

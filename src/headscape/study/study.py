@@ -112,8 +112,11 @@ class Study:
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
         """What each finished stage says over all windows, by its name."""
-        context = Context(self.data, self.parameters, self.options, self.organizations)
-        return {stage.name: stage.outcome(context, self.results[stage.name]) for stage in self.stages}
+        found: dict[str, Outcome] = {}
+        context = Context(self.data, self.parameters, self.options, self.organizations, earlier=found)
+        for stage in self.stages:
+            found[stage.name] = stage.outcome(context, self.results[stage.name])
+        return found
 
     def __getitem__(self, stage: str) -> Any:
         """Return the result of a stage: ``study["entropy"]`` is an EntropyStudy, for example."""

@@ -63,6 +63,7 @@ def chosen_stages(names: Iterable[str] | None) -> tuple[Stage, ...]:
     wanted += [stage.name for stage in STAGES if stage.always]
     for name in list(wanted):
         wanted += stage_named(name).needs
+    wanted += [stage.name for stage in STAGES if set(stage.follows) & set(wanted)]
     return tuple(stage for stage in STAGES if stage.name in wanted)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -14,6 +14,9 @@ from headscape.models.loading import Model
 from headscape.tensor.capture import Capture
 from headscape.tensor.network_tensor import NetworkTensor
 from headscape.tensor.tensor_windows import TensorWindows
+
+if TYPE_CHECKING:
+    from headscape.study.stages.stage import Outcome
 
 Data = Capture | TensorWindows
 
@@ -55,6 +58,8 @@ class Context:
         Those of every stage, by its name.
     organizations
         One per window organized so far.
+    earlier
+        When a stage sums up: what the stages before it say, by their name.
     model, inputs
         The model and what was captured from it, if they are at hand.
     folder
@@ -67,6 +72,7 @@ class Context:
     parameters: Mapping[str, Any]
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     organizations: tuple[Organization, ...] = ()
+    earlier: "Mapping[str, Outcome]" = field(default_factory=dict)
     model: Model | None = None
     inputs: Any = None
     folder: Path | None = None

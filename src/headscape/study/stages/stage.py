@@ -149,6 +149,8 @@ class Stage(ABC):
         What it adds to the head table, and its parameters.
     needs
         Names of the stages that must run before it.
+    follows
+        Names of the stages that it completes: it runs whenever one of them does.
     unit
         What one piece of its work is: a window, a layer (of the first window), or the whole model. A run that is
         interrupted loses at most one piece.
@@ -166,6 +168,7 @@ class Stage(ABC):
     columns: ClassVar[tuple[Column, ...]] = ()
     options: ClassVar[tuple[Option, ...]] = ()
     needs: ClassVar[tuple[str, ...]] = ()
+    follows: ClassVar[tuple[str, ...]] = ()
     unit: ClassVar[Literal["window", "layer", "model"]] = "window"
     cost: ClassVar[float] = 1.0
     by_default: ClassVar[bool] = True

@@ -33,10 +33,13 @@ class Console:
             table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
         _rich().print(table)
 
-    def say(self, text: str) -> None:
-        """Print a sentence for people."""
+    def say(self, text: str, indent: int = 0) -> None:
+        """Print a sentence for people; all its lines are indented."""
         if not (self.quiet or self.json):
-            _rich().print(text, markup=False, highlight=False)
+            from rich.padding import Padding
+            from rich.text import Text
+
+            _rich().print(Padding(Text(text), (0, 0, 0, indent), expand=False))
 
     def result(self, values: Mapping[str, Any]) -> None:
         """Print the result for programs, if ``--json`` was given."""

@@ -120,6 +120,12 @@ OUTPUT: Group = {
     "json": (Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")], False),
     "quiet": (Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")], False),
 }
+VERBOSE: Group = {
+    "verbose": (
+        Annotated[bool, typer.Option("--verbose", help="Print all findings, each with its statistics.")],
+        False,
+    ),
+}
 FIGURES: Group = {
     "figures": (Annotated[str, typer.Option(help="Formats of the figures: png,svg,pdf or none.")], "png"),
 }
@@ -146,6 +152,7 @@ ANALYSIS: Group = {
     ),
     **LOADING,
     "csv": (Annotated[bool, typer.Option("--csv", help="Print the table of the heads as CSV.")], False),
+    **VERBOSE,
     **OUTPUT,
 }
 CALIBRATION: Group = {

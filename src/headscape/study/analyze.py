@@ -21,7 +21,7 @@ from headscape.study.stages import chosen_stages, stage_options
 from headscape.study.stages.context import Context, Data
 from headscape.study.stages.geometry import organization_of
 from headscape.study.stages.result import Result
-from headscape.study.stages.stage import NotApplicableError, Stage
+from headscape.study.stages.stage import NotApplicableError, Outcome, Stage
 from headscape.study.study import Study
 from headscape.study.weighted_progress import WeightedProgress
 from headscape.tensor.capture import Capture
@@ -110,7 +110,7 @@ def analyze(
     >>> capture = Capture.from_arrays(rng.normal(size=(2, 4, 32, 8)), rng.normal(size=(2, 2, 32, 8)))
     >>> study = analyze(capture, stages=["entropy", "energy"])
     >>> study
-    Study(model: 8 heads, 1 windows; stages: pictures, geometry, entropy, energy)
+    Study(model: 8 heads, 1 window; stages: pictures, geometry, entropy, energy)
     >>> study.heads.index.names, len(study.heads)
     (FrozenList(['layer', 'head']), 8)
     """
@@ -234,6 +234,14 @@ class _Run:
                     self._piece(stage, piece, f"{stage.doing}{where}")
         return self.folder.finished(self.context)
 
+    def _needed(self, stage: Stage) -> dict[str, Outcome]:
+        """Return what the stages say that a stage over all windows needs."""
+        if stage.unit == "window":
+            return {}
+        needed = [other for other in self.stages if other.name in stage.needs]
+        results = {s.name: [self.folder.read(s.part(i)) for i in s.pieces(self.context)] for s in needed}
+        return {s.name: s.outcome(self.context, results[s.name]) for s in needed}
+
     def _piece(self, stage: Stage, piece: int, text: str) -> None:
         """Measure one piece unless it is finished; a new organization joins the context."""
         part = stage.part(piece)
@@ -241,7 +249,8 @@ class _Run:
             with self.told.step(text, stage.cost) as tell:
                 start = time.perf_counter()
                 try:
-                    found = stage.measure(dataclasses.replace(self.context, progress=tell), piece)
+                    context = dataclasses.replace(self.context, progress=tell, earlier=self._needed(stage))
+                    found = stage.measure(context, piece)
                 except NotApplicableError as error:
                     if stage.name in self.asked and not stage.optional:
                         raise InputError(f"the stage {stage.name!r} cannot run: {error}") from error

@@ -12,6 +12,7 @@ from headscape.errors import InputError
 from headscape.study.stages.ablation import Ablation
 from headscape.study.stages.energy import Energy
 from headscape.study.stages.entropy import Entropy
+from headscape.study.stages.first_test import FirstTest
 from headscape.study.stages.geometry import Geometry
 from headscape.study.stages.interaction import Interaction
 from headscape.study.stages.pictures import Pictures
@@ -23,6 +24,7 @@ STAGES: list[Stage] = [
     Pictures(),
     Geometry(),
     Entropy(),
+    FirstTest(),
     Energy(),
     Regularity(),
     Interaction(),
@@ -61,8 +63,8 @@ def chosen_stages(names: Iterable[str] | None) -> tuple[Stage, ...]:
     if names is not None and not given:  # nothing but what everything else builds on
         wanted = ["geometry"]
     wanted += [stage.name for stage in STAGES if stage.always]
-    for name in list(wanted):
-        wanted += stage_named(name).needs
+    for name in wanted:  # which grows by what each of them needs
+        wanted += [needed for needed in stage_named(name).needs if needed not in wanted]
     wanted += [stage.name for stage in STAGES if set(stage.follows) & set(wanted)]
     return tuple(stage for stage in STAGES if stage.name in wanted)
 

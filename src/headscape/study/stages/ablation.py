@@ -16,6 +16,7 @@ from headscape.errors import InputError
 from headscape.report.ablation_figures import ablation_figures, method_colors
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
+from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, NotApplicableError, Option, Outcome, Stage
 
@@ -83,7 +84,9 @@ class Ablation(Stage):
             if not is_random(method) and not method.endswith(REPAIRED):
                 places = {(int(layer), int(head)): i for i, (layer, head) in enumerate(curve.orders[0])}
                 columns[f"place_{method}"] = [places.get(pair, np.nan) for pair in context.heads]
-        return Outcome(context.frame(columns), study.findings, study.warnings, detail=study, headlines=2)
+        best, *verdicts = study.findings
+        findings = (Finding(best, Question.little), *verdicts)
+        return Outcome(context.frame(columns), findings, study.warnings, detail=study)
 
     def figures(self, study: "Study", head: tuple[int, int] | None = None) -> "dict[str, Figure]":
         """Return the loss increase over the number of heads off."""

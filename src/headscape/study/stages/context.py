@@ -59,7 +59,8 @@ class Context:
     organizations
         One per window organized so far.
     earlier
-        When a stage sums up: what the stages before it say, by their name.
+        What the stages before it say, by their name: all of them when a stage sums up, those that it needs when a
+        stage over all windows measures.
     model, inputs
         The model and what was captured from it, if they are at hand.
     folder

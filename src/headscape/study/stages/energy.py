@@ -10,12 +10,13 @@ from headscape.energy.causality import causal_stacks
 from headscape.energy.invariants import judge_record
 from headscape.energy.judgement import Judgement, Status
 from headscape.energy.spectrum import energy_spectrum
-from headscape.energy.statements import energy_statements
+from headscape.energy.statements import Statement, energy_statements
 from headscape.energy.table import EnergyTables, energy_tables, pooled_tables
 from headscape.report.energy_figures import energy_figures
 from headscape.report.pictures import float_text
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
+from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import (
     Column,
@@ -134,7 +135,7 @@ class Energy(Stage):
         )
         return Outcome(
             shown.loc[list(context.heads)],
-            tuple(s.text[0].upper() + s.text[1:] for s in energy_statements(tables)),
+            tuple(_finding(statement) for statement in energy_statements(tables)),
             detail=detail,
             tables={"energy_heads": tables.heads, "energy_kv_heads": tables.kv_heads},
         )
@@ -230,6 +231,13 @@ def _spectra(window: Capture, records: Sequence[AttentionRecord]) -> Any:
     return np.stack([np.pad(curve, (0, most - len(curve)), mode="edge") for curve in curves]).astype(
         np.float32
     )
+
+
+def _finding(statement: Statement) -> Finding:
+    """Return a statement as a finding; heads that stand out are unusual, what holds for all heads is a detail."""
+    unusual = statement.exceptions and statement.name in ("key incoherence", "counter-examples")
+    text = statement.text[0].upper() + statement.text[1:]
+    return Finding(text, Question.unusual if unusual else Question.more, statement.published)
 
 
 def _row(j: Judgement) -> list[Any]:

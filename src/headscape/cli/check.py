@@ -9,19 +9,16 @@ import typer
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_dtype, check_given, inputs_of, loading_of, opened
-from headscape.cli.options import INPUTS, LOADING, OUTPUT, TENSORS, SourceName, with_options
+from headscape.cli.options import INPUTS, LOADING, OUTPUT, TENSORS, SourceName, option, with_options
 from headscape.cli.progress import shown_progress
 from headscape.errors import InputError
 
 EXIT_FAILED = 1
-TEXT = (
-    Annotated[list[Path] | None, typer.Option(help="Text file to look at. (default: random tokens)")],
-    None,
-)
+TEXT = option(list[Path] | None, "Text file to look at. (default: random tokens)")
 MOST_LINES = 20
 
 
-@with_options({**INPUTS, "text": TEXT}, TENSORS, LOADING, OUTPUT)
+@with_options(INPUTS, {"text": TEXT}, TENSORS, LOADING, OUTPUT)
 def check(
     source: SourceName,
     against: Annotated[

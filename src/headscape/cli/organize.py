@@ -2,10 +2,9 @@
 
 import json
 import time
-from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,27 +24,6 @@ from headscape.cli.options import (
 from headscape.cli.progress import shown_progress
 
 
-class TreeChoice(StrEnum):
-    """The kinds of trees."""
-
-    flexible = "flexible"
-    binary = "binary"
-
-
-class InitChoice(StrEnum):
-    """The initial affinities."""
-
-    cosine = "cosine"
-    gaussian = "gaussian"
-
-
-class HeadTreesChoice(StrEnum):
-    """Which query and key trees the head axis sees."""
-
-    latest = "latest"
-    initial = "initial"
-
-
 @with_options(TENSORS, INPUTS, STACK, THREADS, FIGURES, LOADING, OUTPUT)
 def organize(
     source: SourceName,
@@ -60,11 +38,12 @@ def organize(
         float | None,
         typer.Option(help="Folder weights grow with the size to the beta. (default: 1; one matrix: 0)"),
     ] = None,
-    init: Annotated[InitChoice, typer.Option(help="Initial affinity.")] = InitChoice.cosine,
-    tree: Annotated[TreeChoice, typer.Option(help="Kind of trees.")] = TreeChoice.flexible,
+    init: Annotated[Literal["cosine", "gaussian"], typer.Option(help="Initial affinity.")] = "cosine",
+    tree: Annotated[Literal["flexible", "binary"], typer.Option(help="Kind of trees.")] = "flexible",
     head_trees: Annotated[
-        HeadTreesChoice, typer.Option(help="Trees the head axis sees; 'initial' as in the published numbers.")
-    ] = HeadTreesChoice.latest,
+        Literal["latest", "initial"],
+        typer.Option(help="Trees the head axis sees; 'initial' as in the published numbers."),
+    ] = "latest",
     eps_scale: Annotated[float, typer.Option(help="Scale of the affinity, in median EMDs.")] = 1.0,
     tree_constant: Annotated[float, typer.Option(help="Larger: smaller folders.")] = 1.0,
     n_eigs: Annotated[int, typer.Option(help="Eigenpairs, the trivial one included.")] = 12,
@@ -91,9 +70,9 @@ def organize(
     require_number(max_memory, "--max-memory", 1, 2**24)
     parameters: dict[str, Any] = {
         "n_iter": n_iter,
-        "init": init.value,
-        "tree": tree.value,
-        "head_trees": head_trees.value,
+        "init": init,
+        "tree": tree,
+        "head_trees": head_trees,
         "eps_scale": eps_scale,
         "tree_constant": tree_constant,
         "n_eigs": n_eigs,

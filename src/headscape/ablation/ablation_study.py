@@ -5,6 +5,7 @@ import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from headscape.errors import InputError
 from headscape.geometry.organization import Organization
 from headscape.models.loading import as_model
 from headscape.notices import Notice
+from headscape.output import counted
 from headscape.recorder.capturing import how_read, input_hash
 from headscape.tensor.capture import Capture
 from headscape.tensor.checks import MAX_DRAWS, require_integer
@@ -150,19 +152,15 @@ def ablation_study(
     return study
 
 
+@dataclass(frozen=True, eq=False)
 class _Study:
     """Measures curves one after another, leaving out what is finished."""
 
-    def __init__(
-        self,
-        judge: HeadEvaluator,
-        calibrated: HeadEvaluator,
-        parts: AblationParts,
-        counts: tuple[int, ...],
-        progress: Progress,
-    ) -> None:
-        self.judge, self.calibrated, self.parts, self.counts = judge, calibrated, parts, counts
-        self.progress = progress
+    judge: HeadEvaluator
+    calibrated: HeadEvaluator
+    parts: AblationParts
+    counts: tuple[int, ...]
+    progress: Progress
 
     def run(self, labels: Mapping[str, Method], draws: int, warnings: tuple[Notice, ...]) -> AblationStudy:
         """Measure the intact model and all curves."""
@@ -202,7 +200,7 @@ class _Study:
             name = part_name(method if isinstance(method, str) else f"{base}-{content_hash(order)[:8]}")
             for place, count in enumerate(self.counts):
                 here = _held(progress, 0.3 + 0.7 * (draw * len(self.counts) + place) / steps)
-                here(f"{count} heads off", 0, 1)
+                here(f"{counted(count, 'head')} off", 0, 1)
                 self.calibrated.progress = here
                 part = f"loss-{name}{REPAIRED if repaired else ''}-{draw}-{count}"
                 if not self.parts.has(part):
@@ -210,13 +208,8 @@ class _Study:
                     self.parts.write(part, self._evaluation(off, repaired))
                 rows.append(self.parts.read(part))
         shape = (len(orders), len(self.counts), -1)
-        return Curve(
-            losses=np.stack([row["losses"] for row in rows]).reshape(shape),
-            orders=np.stack([order[: max(self.counts)] for order in orders]),
-            accuracy=np.stack([row["accuracy"] for row in rows]).reshape(shape)
-            if "accuracy" in rows[0]
-            else None,
-        )
+        measured = {name: np.stack([row[name] for row in rows]).reshape(shape) for name in rows[0]}
+        return Curve(orders=np.stack([order[: max(self.counts)] for order in orders]), **measured)
 
     def _order(self, base: str, method: Method, draw: int | None) -> Any:
         """Return the (head, 2) order of a ranking, from disk if it is there."""

@@ -172,5 +172,5 @@ def _each(
 
     with ExitStack() as stack, evaluating(model), torch.no_grad():
         for layer, hook in hooks.items():
-            stack.callback(projections[layer].module.register_forward_pre_hook(shown(hook)).remove)
+            stack.enter_context(projections[layer].module.register_forward_pre_hook(shown(hook)))
         forward(model, {**batch.call(model), **extra}, "windows to calibrate on")

@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -45,13 +46,20 @@ class Console:
 
 
 def output_folder(path: Path) -> Path:
-    """Make the folder that ``-o`` names, or raise one clear error."""
+    """Return the folder that ``-o`` names, or raise one clear error unless it can be written.
+
+    It is not made yet, so that a command that fails leaves no empty folder behind.
+    """
     if str(path) in ("", "."):
         raise StorageError("-o must name a folder for the results, but is empty.")
     try:
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK):
             raise PermissionError(13, "no permission to write there")
+        for folder in missing:
+            with suppress(OSError):  # another run may be writing there by now
+                folder.rmdir()
     except OSError as error:
         raise StorageError(
             f"the output folder {path} cannot be created or written ({error.strerror}). Choose another one with -o."

@@ -64,6 +64,8 @@ def organize(
     from headscape.engine import LocalEngine
     from headscape.geometry.organization import organize as organize_tensor
     from headscape.geometry.questionnaire import Questionnaire
+    from headscape.report.geometry_figures import organization_figures
+    from headscape.report.style import save_figures
     from headscape.tensor.checks import MAX_WINDOWS, require_integer, require_number
 
     require_integer(window, "--window", 0, MAX_WINDOWS)
@@ -95,8 +97,11 @@ def organize(
             progress=progress,
         )
         seconds = time.perf_counter() - start
+        folder.mkdir(parents=True, exist_ok=True)
         result.save(folder / "organization")
-        pictures = _draw(data, result, folder / "figures", formats, progress) if formats else []
+        progress("drawing", 1, 1)
+        figures = organization_figures(data, result) if formats else {}
+        pictures = save_figures(figures, folder / "figures", formats) if formats else []
     summary = _written(result, seconds, folder, pictures)
     _tell(Console(quiet=given.quiet, json=given.json), summary)
 
@@ -120,19 +125,9 @@ def _tensor(source: Any, inputs: Any, window: int, given: SimpleNamespace, progr
     return data.tensor(window, given.field)
 
 
-def _draw(data: Any, result: Any, folder: Path, formats: list[str], progress: Any) -> list[Path]:
-    from headscape.report.geometry_figures import organization_figures
-    from headscape.report.style import save_figures
-
-    progress("drawing", 0, 1)
-    paths = save_figures(organization_figures(data, result), folder, formats)
-    progress("drawing", 1, 1)
-    return paths
-
-
 def _written(result: Any, seconds: float, folder: Path, pictures: list[Path]) -> dict[str, Any]:
     """Write the trees in Newick format and the summary, and return it."""
-    from headscape.study.tables import json_value
+    from headscape.output import json_ready
     from headscape.tensor.store import write_text_atomically
 
     axes = {}
@@ -143,8 +138,8 @@ def _written(result: Any, seconds: float, folder: Path, pictures: list[Path]) ->
             "points": tree.n_points,
             "folders": tree.n_folders,
             "levels": tree.depth,
-            "emd_change": json_value(last.emd_change),
-            "folder_jaccard": json_value(last.folder_jaccard),
+            "emd_change": json_ready(last.emd_change),
+            "folder_jaccard": json_ready(last.folder_jaccard),
             "order": tree.order.tolist(),
         }
     summary = {

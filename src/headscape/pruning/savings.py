@@ -101,15 +101,7 @@ class Savings:
 
 
 def cost(modules: Sequence[AttentionModule], length: int = LENGTH) -> Cost:
-    """Return what a model costs, counted from its weights' shapes.
-
-    Parameters
-    ----------
-    modules
-        Its self-attention.
-    length
-        Keys that a query sees.
-    """
+    """Return what a model costs with so many keys for a query to see, counted from its weights' shapes."""
     model = modules[0].model
     flops = sum(2 * part.get_parameter("weight").numel() for part in model.modules() if is_linear(part))
     cached = 0

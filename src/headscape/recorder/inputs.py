@@ -14,6 +14,7 @@ import numpy as np
 from headscape.errors import InputError, ModelError
 from headscape.models.adapters.families import task_of
 from headscape.models.lazy_torch import torch
+from headscape.output import counted
 from headscape.recorder.image_files import images_in, is_folder, is_image_file
 from headscape.recorder.images import image_labels, image_windows
 from headscape.recorder.text import Text, column_of, is_file, texts_of, token_labels
@@ -81,9 +82,7 @@ class InputReader:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} must be a positive integer, but is {value!r}.")
-        WindowSampler(
-            self.length, self.sample, self.seed
-        )  # raises for an unknown sample, whatever the inputs
+        self._sampler  # noqa: B018  raises for an unknown sample, whatever the inputs
         if not hasattr(self.model, "config"):
             raise ModelError(
                 f"{type(self.model).__name__} cannot be captured: it is not a transformers model (it has no "
@@ -101,8 +100,8 @@ class InputReader:
     def _require_enough(self, found: int, wanted: int | None, what: str) -> None:
         if wanted is not None and found < wanted and not self.at_most:
             raise InputError(
-                f"expected {wanted} windows{'' if self.length is None else f' of {self.length} tokens'}, but "
-                f"{what} has only {found}: pass more input or fewer windows."
+                f"expected {counted(wanted, 'window')}{'' if self.length is None else f' of {self.length} tokens'}, "
+                f"but {what} has only {found}: pass more input or fewer windows."
             )
 
     @property
@@ -182,7 +181,9 @@ class InputReader:
         """Divide the windows evenly among texts, and take those of each text by the rule of the sample."""
         n = len(texts)
         if self.windows is not None and self.windows < n:
-            raise InputError(f"windows={self.windows} is too few for {n} texts: pass windows={n} or more.")
+            raise InputError(
+                f"windows (--windows) must be at least {n} for {n} texts, but is {self.windows}."
+            )
         total = -(-DEFAULT_WINDOWS // n) * n if self.windows is None else self.windows
         for number, text in enumerate(texts):
             share = total // n + (number < total % n)
@@ -276,8 +277,8 @@ class InputReader:
             places = getattr(config, "max_position_embeddings", None)
             if isinstance(places, int) and ids.shape[1] > places:
                 raise InputError(
-                    f"this model takes at most {places} tokens, but a window has {ids.shape[1]}: pass "
-                    f"length={places} or less."
+                    f"this model takes at most {places} tokens, but a window has {ids.shape[1]}: choose a length "
+                    f"(--length) of {places} or less."
                 )
 
     def _add_decoder(self, arguments: dict[str, torch.Tensor]) -> None:

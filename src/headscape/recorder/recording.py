@@ -147,29 +147,17 @@ def record_batch(
     exact: bool = False,
     what: str = "the batch",
 ) -> list[list[AttentionRecord]]:
-    """Run one forward pass and return the records of each row of the batch.
+    """Run one forward pass without gradients and return the records of each row of the batch.
 
-    Parameters
-    ----------
-    model
-        A transformers model; it is run in evaluation mode without gradients and left as it was.
-    inputs
-        Arguments of the model's forward, such as ``input_ids`` and ``attention_mask``. Padding that the masks
-        mark is cut out of the records.
-    layers
-        Only these layers.
-    exact
-        Also keep the model's own probabilities (forms them: O(L^2) memory a head).
-    what
-        What the inputs are, for an error of the model's own code.
+    Padding that the attention masks mark is cut out of the records. ``exact`` also keeps the model's own probabilities
+    (forms them: O(L^2) memory a head); ``what`` names the inputs in an error of the model's own code.
     """
+    masks = {"input": inputs.get("attention_mask")}
+    if "decoder_input_ids" in inputs:
+        masks["decoder"] = inputs.get("decoder_attention_mask")
     kept = {
         side: None if mask is None else np.asarray(torch.as_tensor(mask).cpu()).astype(bool)
-        for side, mask in (
-            ("input", inputs.get("attention_mask")),
-            ("decoder", inputs.get("decoder_attention_mask")),
-        )
-        if side == "input" or "decoder_input_ids" in inputs
+        for side, mask in masks.items()
     }
     rows = next((len(value) for value in inputs.values() if isinstance(value, torch.Tensor)), None)
     if rows is None:
@@ -224,7 +212,7 @@ def _own_probs(call: AttentionCall) -> torch.Tensor:
     found = own_code(call, "eager")
     if found is None or found[1] is None:
         raise ModelError(
-            f"{call.name} has no eager code of its own, so that exact=True cannot compare with it. Leave exact "
+            f"{call.name} has no eager code of its own, so that exact (--exact) has nothing to compare with. Leave it "
             "out."
         )
     return found[1]

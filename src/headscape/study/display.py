@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscape.models.packaged import title_of
+from headscape.output import json_ready
 from headscape.report.page import PageData
-from headscape.study.tables import json_value
 
 if TYPE_CHECKING:
     from headscape.study.study import Study
@@ -66,7 +66,7 @@ def _about(study: "Study") -> list[tuple[str, str, bool]]:
     parameters = {name: v for name, v in study.parameters.items() if name != "model"}
     options = {f"{stage}.{name}": v for stage in study.results for name, v in study.options[stage].items()}
     rows = [
-        ("Model", ", ".join(f"{name} {value}" for name, value in model.items() if value is not None), False),
+        ("Model", _pairs({name: value for name, value in model.items() if value is not None}), False),
         ("License of the weights", str(study.about.get("license", "not stated")), False),
         ("Command", str(study.about.get("command", "")), True),
         ("Texts", ", ".join(dict.fromkeys(s for s in provenance.get("sources") or () if s)), False),
@@ -88,7 +88,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 def _measures(study: "Study") -> list[dict[str, Any]]:
     shown = []
     for name, column in study.columns.items():
-        values = [json_value(value) for value in study.heads[name]]
+        values = json_ready(list(study.heads[name]))
         words = [column.meaning, f"High: {column.direction}." if column.direction else ""]
         shown.append(
             {

@@ -143,10 +143,10 @@ def explicit_mask(*args: Any, dtype: torch.dtype | None = None, **options: Any) 
     causal = is_plain_causal(visible)
     dtype = torch.float16 if causal else dtype or torch.float32
     zero = torch.zeros((), device=visible.device, dtype=dtype)
-    mask = torch.where(visible, zero, torch.finfo(dtype).min)
+    mask: Any = torch.where(visible, zero, torch.finfo(dtype).min)
     if causal:
-        _remember(mask, True)
-    return mask
+        mask._headscape_causal = True
+    return mask  # type: ignore[no-any-return]
 
 
 def _require_mask(module: torch.nn.Module, query: torch.Tensor, mask: torch.Tensor | None) -> None:
@@ -172,19 +172,15 @@ def _configs(model: torch.nn.Module) -> list[Any]:
     return list(found.values())
 
 
-def is_plain_causal(mask: torch.Tensor) -> bool:
+def is_plain_causal(mask: Any) -> bool:
     """Tell whether a mask (batch, 1, query, key) hides exactly the future, in every row of the batch.
 
     The mask is float, or True where a key is visible. It is looked at once, in blocks of rows: a model hands
     the same mask to all its layers.
     """
-    known: bool | None = getattr(mask, "_headscape_causal", None)
-    return _remember(mask, _hides_the_future_only(mask)) if known is None else known
-
-
-def _remember(mask: Any, causal: bool) -> bool:
-    mask._headscape_causal = causal
-    return causal
+    if not hasattr(mask, "_headscape_causal"):
+        mask._headscape_causal = _hides_the_future_only(mask)
+    return bool(mask._headscape_causal)
 
 
 def _hides_the_future_only(mask: torch.Tensor) -> bool:

@@ -94,9 +94,8 @@ def test_the_manifest_and_the_tokenizer_go_with_it(made):
     assert "6 held-out windows" in config["evaluation"]
 
 
-def test_the_same_folder_takes_another_pruned_model(made, tmp_path, monkeypatch, capsys):
+def test_given_heads_without_repair(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "again"
-    shutil.copytree(made[0], folder)
     arguments = ("prune", MODEL, "--heads", "0.0,0.1", "--no-repair", "-o", folder, *QUICK)
     done = headscape_here(monkeypatch, capsys, *arguments)
     assert done.returncode == 0, done.stderr

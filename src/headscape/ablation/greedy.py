@@ -26,7 +26,6 @@ class Prices(Protocol):
 
     def price(self, gone: Sequence[int]) -> float:
         """Return the price of being without these heads."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,19 +57,7 @@ class Repair:
 def repair(evaluator: HeadEvaluator, heads: Heads, ridge: float = RIDGE) -> Repair:
     """Re-fit the output projection of every layer that loses heads, on the evaluator's windows.
 
-    Parameters
-    ----------
-    evaluator
-        The intact model and windows to calibrate on, best with more tokens than a layer has activations.
-    heads
-        What is removed.
-    ridge
-        lambda, as a share of the mean square of the activations.
-
-    Returns
-    -------
-    Repair
-        The model itself is left as it was.
+    The model itself is left as it was. Best with more tokens than a layer has activations.
 
     Notes
     -----

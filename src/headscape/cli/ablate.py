@@ -83,9 +83,9 @@ def ablate(
             calibration_windows=given.calibration_windows,
             length=given.length or 256,
             sample=given.sample.value,
+            seed=given.seed,
             draws=draws or DRAWS,
             stack=given.stack,
-            seed=given.seed,
             out=folder,
             progress=progress,
         )
@@ -114,10 +114,7 @@ def _tell(console: Console, study: Any, summary: dict[str, Any]) -> None:
             for name, curve in study.curves.items()
         ]
         console.table(f"Accuracy (intact {study.intact_accuracy.mean():.3f}) by heads off", columns, shares)
-    for warning in study.warnings:
-        console.say(f"Warning: {warning}")
-    for sentence in study.findings:
-        console.say(f"- {sentence}")
+    console.findings(study.warnings, study.findings)
     where = f"Curves: {summary['out']}/curves.csv. Summary: {summary['out']}/summary.json."
     pictures = f" Figures: {', '.join(summary['figures'])}" if summary["figures"] else ""
     console.say(f"{summary['total_seconds'] / 60:.1f} minutes. {where}{pictures}")

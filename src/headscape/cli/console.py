@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,13 @@ class Console:
         """Print a sentence for people."""
         if not (self.quiet or self.json):
             _rich().print(text, markup=False, highlight=False)
+
+    def findings(self, warnings: Iterable[object], sentences: Iterable[str]) -> None:
+        """Print warnings, and what was found."""
+        for warning in warnings:
+            self.say(f"Warning: {warning}")
+        for sentence in sentences:
+            self.say(f"- {sentence}")
 
     def result(self, values: Mapping[str, Any]) -> None:
         """Print the result for programs, if ``--json`` was given."""

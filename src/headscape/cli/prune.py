@@ -163,10 +163,7 @@ def _tell(console: Console, trial: Any, pruned: Any, summary: dict[str, Any]) ->
         ("", "loss increase", "interval"),
         rows,
     )
-    for warning in trial.warnings:
-        console.say(f"Warning: {warning}")
-    for sentence in trial.findings:
-        console.say(f"- {sentence}")
+    console.findings(trial.warnings, trial.findings)
     if pruned is None:
         named = ", ".join(f"{layer}.{head}" for layer, head in trial.heads)
         console.say(f"Nothing was written. These heads would go: {named}")

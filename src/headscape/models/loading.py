@@ -120,14 +120,9 @@ def load_model(
 
 
 def as_model(model: Any, tokenizer: Any = None) -> Model:
-    """Return a model with its tokenizer, loaded with the defaults of :func:`load_model` if a name is given.
+    """Return a transformers model or a :class:`Model`, or one that is loaded by its name, with its tokenizer.
 
-    Parameters
-    ----------
-    model
-        A :class:`Model`, a transformers model (left as it is), or a name as for :func:`load_model`.
-    tokenizer
-        In place of the model's own; for images, an image processor.
+    A tokenizer that is given stands in place of the model's own; for images, an image processor.
     """
     if isinstance(model, (str, os.PathLike)):
         model = load_model(model)

@@ -19,14 +19,9 @@ from headscape.models.lazy_torch import torch
 
 @contextmanager
 def gated(modules: Sequence[AttentionModule], gates: Mapping[int, torch.Tensor]) -> Iterator[None]:
-    """Multiply the heads of a model by gates for the length of a block.
+    """Multiply the heads of a stack by gates, (head,) or (batch, head) by layer, for the length of a block.
 
-    Parameters
-    ----------
-    modules
-        Of one stack; their model is in evaluation mode inside the block and left as it was afterwards.
-    gates
-        By layer, a tensor (head,) or (batch, head); layers that are left out stay as they are.
+    The model is in evaluation mode inside the block and left as it was afterwards, as are layers without gates.
     """
     model = modules[0].model
     by_call = {

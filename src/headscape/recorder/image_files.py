@@ -30,17 +30,9 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def images_in(folder: Path) -> list[Any]:
-    """Return the images of a folder, sorted by name.
+    """Return the images of a folder as paths, sorted by name.
 
-    Parameters
-    ----------
-    folder
-        A folder of images, or one with a subfolder of images per label.
-
-    Returns
-    -------
-    list
-        Paths; with subfolders, rows ``{"image": path, "label": name of the subfolder}``, one of each label in turn.
+    A folder with a subfolder per label gives rows ``{"image": path, "label": name}``, one of each label in turn.
     """
     try:
         with os.scandir(folder) as entries:

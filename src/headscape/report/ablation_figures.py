@@ -93,9 +93,7 @@ def _frame(axes: Axes, study: AblationStudy, what: str) -> None:
 
 def _band(study: AblationStudy) -> str:
     draws = max((len(curve.losses) for curve in study.curves.values()), default=1)
-    return (
-        f"; random: middle {BAND[1] - BAND[0]:.0%} of {draws} orders".replace("%", " %") if draws > 1 else ""
-    )
+    return f"; random: middle {100 * (BAND[1] - BAND[0]):.0f} % of {draws} orders" if draws > 1 else ""
 
 
 def _shade(method: str) -> float:

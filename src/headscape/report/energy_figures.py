@@ -68,29 +68,20 @@ def energy_figures(
     tables: EnergyTables,
     *,
     head: tuple[int, int] | None = None,
-    window: int = 0,
     interaction: Mapping[tuple[int, int], Spectrum] | None = None,
 ) -> dict[str, Figure]:
-    """Return all figures of a model's energy by name; single heads are shown by a typical one.
+    """Return all figures of a model's energy by name.
 
-    Parameters
-    ----------
-    capture, tables
-        The capture, and its energy tables.
-    head
-        The (layer, head) to show; by default the one with the median spread.
-    window
-        The window to show it in.
-    interaction
-        The spectra of W_Q^T W_K by (layer, head), to compare with.
+    Single heads are shown by one in the first window, by default that with the median spread; its spectrum stands
+    beside that of W_Q^T W_K, if ``interaction`` has it.
     """
     pair = typical_head(tables) if head is None else head
     if pair not in capture.heads:
         raise InputError(f"there is no head {pair[0]}.{pair[1]} in this capture.")
-    record = capture.record(window, pair[0])
+    record = capture.record(0, pair[0])
     queries, keys = record.queries[pair[1]], record.keys[record.kv_head(pair[1])]
-    name, tokens = f"head {pair[0]}.{pair[1]}", capture.tokens(window)
-    visible = capture.tensor(window, "energy", heads=[pair]).data[:, :, 0]
+    name, tokens = f"head {pair[0]}.{pair[1]}", capture.tokens(0)
+    visible = capture.tensor(0, "energy", heads=[pair]).data[:, :, 0]
     full = energy_field(queries, keys, record.scale)
     mask = record.visible_to(pair[1])
     most = min(len(keys), len(queries), record.head_dim)
@@ -149,9 +140,9 @@ def energy_field_figure(field: Array, visible: Array, tokens: Sequence[str] = ()
     return figure
 
 
-def incoherence_figure(kv_heads: pd.DataFrame, length: int | None = None) -> Figure:
-    """Draw the key incoherence of every key-value head, by layer and head."""
-    n = int(kv_heads["length"].max()) if length is None else length
+def incoherence_figure(kv_heads: pd.DataFrame) -> Figure:
+    """Draw the key incoherence of every key-value head at the longest length, by layer and head."""
+    n = int(kv_heads["length"].max())
     part = kv_heads[kv_heads["length"] == n]
     grid = part.pivot_table(index="layer", columns="kv_head", values="mu_K")
     values = grid.to_numpy(dtype=float).T
@@ -210,9 +201,8 @@ def power_spectrum_figure(signatures: SpectralSignatures, name: str = "") -> Fig
     row = signatures.row_length
     power = np.maximum(signatures.power, 1e-12)
     axes.loglog(signatures.frequencies, power, lw=0.3, color="#94a3b8")
-    comb = np.isclose((signatures.frequencies * row) % 1, 0, atol=1e-9) | np.isclose(
-        (signatures.frequencies * row) % 1, 1, atol=1e-9
-    )
+    cycles = signatures.frequencies * row
+    comb = np.abs(cycles - np.rint(cycles)) < 1e-9
     axes.loglog(
         signatures.frequencies[comb], power[comb], ".", ms=2.5, color=ACCENT, label="multiples of 1/L"
     )

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def page_data(study: "Study") -> PageData:
     """Return what the report shows of a study; pictures are of its first window."""
-    pairs = study.data.heads
+    pairs, model = study.data.heads, study.data.provenance.get("model", {})
     shown = [stage for stage in study.stages if not study.results[stage.name][0].missing]
     return PageData(
-        title=_title(study),
+        title=title_of(name) if (name := model.get("name")) else "attention heads",
         heads={
             "names": [f"{layer}.{head}" for layer, head in pairs],
             "layer": [layer for layer, _ in pairs],
@@ -39,11 +39,6 @@ def page_data(study: "Study") -> PageData:
         first=_first(study),
         sections=tuple(section for stage in shown for section in stage.sections(study)),
     )
-
-
-def _title(study: "Study") -> str:
-    name = study.data.provenance.get("model", {}).get("name", "")
-    return title_of(name) if name else "attention heads"
 
 
 def _facts(study: "Study") -> list[tuple[str, str]]:

@@ -98,7 +98,8 @@ def _family(module: torch.nn.Module) -> Family:
 
 
 def _cut(model: torch.nn.Module, layer: LayerHeads) -> None:
-    module, family = model.get_submodule(layer.module), _family(model.get_submodule(layer.module))
+    module = model.get_submodule(layer.module)
+    family = _family(module)
     *inputs, last = _projections(model, layer.module)
     output = Projection(last, layer.n_heads)
     d = output.head_dim

@@ -28,8 +28,6 @@ SUMMARY, CURVES = "summary.json", "curves.csv"
 class AblationParts:
     """Arrays by the name of their part, in memory, and in a folder if there is one."""
 
-    parameters: Mapping[str, Any]
-    input_hash: str
     store: Store | None = None
     _kept: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict)
 
@@ -81,11 +79,11 @@ def ablation_parts(
 ) -> Iterator[AblationParts]:
     """Open the parts of a study for the length of a block; finished ones are there already."""
     if path is None:
-        yield AblationParts(parameters, input_hash)
+        yield AblationParts()
         return
     known: Any = {"versions": software_versions("torch", "transformers"), "seed": seed}
     with Store.create(path, KIND, parameters=parameters, input_hash=input_hash, **known) as store:
-        yield AblationParts(parameters, input_hash, store)
+        yield AblationParts(store)
 
 
 def finished(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

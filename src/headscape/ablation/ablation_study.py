@@ -145,15 +145,27 @@ def ablation_study(
         logger.warning("%s", warning)
     hashed = input_hash((*split.calibration, *split.evaluation))
     with ablation_parts(out, parameters, hashed, seed) as parts:
-        warnings = tuple(Notice("calibration-split", text) for text in split.warnings)
-        study = _Study(judge, calibrated, parts, numbers, progress).run(labels, draws, warnings)
+        intact, curves = _Run(judge, calibrated, parts, numbers, progress).all(labels, draws)
+    study = AblationStudy(
+        curves=curves,
+        counts=numbers,
+        intact=intact["losses"],
+        n_heads=len(judge.heads),
+        loss=judge.objective.name,
+        perplexity=judge.objective.perplexity,
+        relative=judge.objective.relative,
+        intact_accuracy=intact.get("accuracy"),
+        warnings=tuple(Notice("calibration-split", text) for text in split.warnings),
+        parameters=parameters,
+        input_hash=hashed,
+    )
     if out is not None:
         study.save(out)
     return study
 
 
 @dataclass(frozen=True, eq=False)
-class _Study:
+class _Run:
     """Measures curves one after another, leaving out what is finished."""
 
     judge: HeadEvaluator
@@ -162,29 +174,15 @@ class _Study:
     counts: tuple[int, ...]
     progress: Progress
 
-    def run(self, labels: Mapping[str, Method], draws: int, warnings: tuple[Notice, ...]) -> AblationStudy:
+    def all(self, labels: Mapping[str, Method], draws: int) -> tuple[dict[str, Any], dict[str, Curve]]:
         """Measure the intact model and all curves."""
         if not self.parts.has("intact"):
             self.parts.write("intact", self._evaluation(()))
-        intact = self.parts.read("intact")
         curves = {}
         for number, (label, method) in enumerate(labels.items()):
             told = _share(self.progress, label, number, len(labels))
             curves[label] = self._curve(label, method, draws, told)
-        objective = self.judge.objective
-        return AblationStudy(
-            curves=curves,
-            counts=self.counts,
-            intact=intact["losses"],
-            n_heads=len(self.judge.heads),
-            loss=objective.name,
-            perplexity=objective.perplexity,
-            relative=objective.relative,
-            intact_accuracy=intact.get("accuracy"),
-            warnings=warnings,
-            parameters=dict(self.parts.parameters),
-            input_hash=self.parts.input_hash,
-        )
+        return self.parts.read("intact"), curves
 
     def _curve(self, label: str, method: Method, draws: int, progress: Progress) -> Curve:
         base = label.removesuffix(REPAIRED)

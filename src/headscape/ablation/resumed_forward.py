@@ -13,6 +13,7 @@ from typing import Any
 from headscape.ablation.objective import Losses, Objective
 from headscape.models.anatomy import AttentionModule
 from headscape.models.lazy_torch import torch
+from headscape.models.stacks import split_name
 
 MAX_BYTES = 1 << 30
 """Kept outputs larger than this cost more than they save."""
@@ -77,16 +78,10 @@ class Prefix:
 
 def _blocks(modules: Sequence[AttentionModule]) -> list[torch.nn.Module]:
     """Return the numbered blocks that hold the attention modules, or none if they are not one list."""
-    names = []
-    for module in modules:
-        words = module.name.split(".")
-        numbered = [i for i, word in enumerate(words) if word.isdigit()]
-        if not numbered:
-            return []
-        names.append(".".join(words[: numbered[0] + 1]))
-    if len(set(names)) < len(names):
+    places = [split_name(module.name)[:2] for module in modules]
+    if len(set(places)) < len(places) or any(number is None for _, number in places):
         return []
-    return [module.model.get_submodule(name) for module, name in zip(modules, names, strict=True)]
+    return [modules[0].model.get_submodule(f"{prefix}.{number}".lstrip(".")) for prefix, number in places]
 
 
 def _tensor(output: Any) -> Any:

@@ -21,14 +21,6 @@ def is_image_file(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() in IMAGE_ENDINGS
 
 
-def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Tell whether there is a folder of this name; what is too long for a name is none."""
-    try:
-        return Path(path).is_dir()
-    except OSError:
-        return False
-
-
 def images_in(folder: Path) -> list[Any]:
     """Return the images of a folder as paths, sorted by name.
 

@@ -15,9 +15,9 @@ from headscape.errors import InputError, ModelError
 from headscape.models.adapters.families import task_of
 from headscape.models.lazy_torch import torch
 from headscape.output import counted
-from headscape.recorder.image_files import images_in, is_folder, is_image_file
+from headscape.recorder.image_files import images_in, is_image_file
 from headscape.recorder.images import image_labels, image_windows
-from headscape.recorder.text import Text, column_of, is_file, texts_of, token_labels
+from headscape.recorder.text import Text, column_of, texts_of, token_labels
 from headscape.recorder.window_sampling import WindowSampler, special_token_names
 from headscape.tensor.store import content_hash
 
@@ -127,9 +127,9 @@ class InputReader:
 
     def _text_or_file(self, inputs: str | os.PathLike[str]) -> Iterator[WindowInput]:
         if looks_at_images(self.model):
-            if is_folder(inputs):
+            if os.path.isdir(inputs):
                 return self._collection(images_in(Path(inputs)))
-            if isinstance(inputs, str) and not is_file(inputs):
+            if isinstance(inputs, str) and not os.path.isfile(inputs):
                 raise InputError(
                     f"{type(self.model).__name__} reads images, but {inputs[:60]!r} is not an image file."
                 )
@@ -137,7 +137,7 @@ class InputReader:
         texts = texts_of(inputs)
         if texts is not None:
             return self._sampled(texts)
-        if is_folder(inputs):
+        if os.path.isdir(inputs):
             raise InputError(f"expected a text file, but {inputs} is a folder.")
         return self._images([inputs])
 
@@ -284,9 +284,8 @@ class InputReader:
     def _add_decoder(self, arguments: dict[str, torch.Tensor]) -> None:
         """Let an encoder-decoder model repeat its input: the decoder sees the same tokens, one place later."""
         config = self.model.config
-        if not getattr(config, "is_encoder_decoder", False) or "input_ids" not in arguments:
-            return
-        if "decoder_input_ids" not in arguments:
+        missing = "input_ids" in arguments and "decoder_input_ids" not in arguments
+        if missing and getattr(config, "is_encoder_decoder", False):
             names = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
             starts = [getattr(config, name, None) for name in names]
             start = next((token for token in starts if token is not None), 0)

@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from headscape.errors import FileFormatError
 from headscape.tensor.store import Store, content_hash, software_versions, write_text_atomically
 
+Arrays = Mapping[str, NDArray[Any]]
+Attributes = Mapping[str, Any]
+
 KIND = "ablation"
 SUMMARY, CURVES = "summary.json", "curves.csv"
 
@@ -43,9 +46,7 @@ class AblationParts:
             self._kept[name] = {array: part.array(array) for array in part.names()}
         return self._kept[name]
 
-    def write(
-        self, name: str, arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, Any] | None = None
-    ) -> None:
+    def write(self, name: str, arrays: Arrays, attributes: Attributes | None = None) -> None:
         """Finish a part."""
         self._kept[name] = dict(arrays)
         if self.store is not None:
@@ -54,13 +55,7 @@ class AblationParts:
                     part.array(array, values)
                 part.attributes(**(attributes or {}))
 
-    def finish(
-        self,
-        arrays: Mapping[str, NDArray[Any]],
-        attributes: Mapping[str, Any],
-        table: str,
-        summary: Mapping[str, Any],
-    ) -> None:
+    def finish(self, arrays: Arrays, attributes: Attributes, table: str, summary: Attributes) -> None:
         """Write the study itself, which :func:`finished` reads, with its table and summary beside it."""
         assert self.store is not None  # without a folder there is nothing to write
         words = np.frombuffer(json.dumps(attributes, sort_keys=True).encode(), dtype=np.uint8)
@@ -75,7 +70,7 @@ class AblationParts:
 
 @contextmanager
 def ablation_parts(
-    path: str | os.PathLike[str] | None, parameters: Mapping[str, Any], input_hash: str, seed: int
+    path: str | os.PathLike[str] | None, parameters: Attributes, input_hash: str, seed: int
 ) -> Iterator[AblationParts]:
     """Open the parts of a study for the length of a block; finished ones are there already."""
     if path is None:

@@ -108,15 +108,9 @@ def ablation_study(
     if any(is_random(label) for label in labels):
         require_integer(draws, "draws", MIN_DRAWS, MAX_DRAWS)
     loaded = as_model(model, tokenizer)
+    reading: Any = {"length": length, "sample": sample, "seed": seed}
     split = split_windows(
-        loaded,
-        inputs,
-        calibration,
-        windows=windows,
-        calibration_count=calibration_windows,
-        length=length,
-        sample=sample,
-        seed=seed,
+        loaded, inputs, calibration, windows=windows, calibration_count=calibration_windows, **reading
     )
     common: dict[str, Any] = {"stack": stack, "loss": loss, "seed": seed}
     judge = HeadEvaluator(loaded, split.evaluation, **common)
@@ -134,11 +128,9 @@ def ablation_study(
         "model": loaded.provenance(),
         "windows": len(split.evaluation),
         "calibration_windows": len(split.calibration),
-        "length": length,
-        "sample": sample,
+        **reading,
         **how_read((*split.calibration, *split.evaluation)),
         "stack": stack,
-        "seed": seed,
         "loss": "model" if loss is None else f"own: {getattr(loss, '__qualname__', type(loss).__name__)}",
     }
     for warning in split.warnings:

@@ -221,15 +221,9 @@ def pruning_trial(
     if fraction is not None and not 0 < fraction < 1:
         raise InputError(f"fraction must be more than 0 and less than 1, but is {fraction}.")
     loaded = as_model(model, tokenizer)
+    reading: Any = {"length": length, "sample": sample, "seed": seed}
     split = split_windows(
-        loaded,
-        inputs,
-        calibration,
-        windows=windows,
-        calibration_count=calibration_windows,
-        length=length,
-        sample=sample,
-        seed=seed,
+        loaded, inputs, calibration, windows=windows, calibration_count=calibration_windows, **reading
     )
     calibrated = HeadEvaluator(loaded, split.calibration, loss=loss, seed=seed, progress=progress)
     judge = HeadEvaluator(loaded, split.evaluation, loss=loss, seed=seed)

@@ -44,16 +44,6 @@ def switched_off(modules: Sequence[AttentionModule], heads: Heads) -> Iterator[N
 
 
 @contextmanager
-def observed_plainly(model: torch.nn.Module) -> Iterator[None]:
-    """Run a model through the registered attention function with nothing switched off.
-
-    Its rounding differs from other implementations, and a gate shall be all that differs from the intact model.
-    """
-    with observed(model, _Gates({})):
-        yield
-
-
-@contextmanager
 def frozen(model: torch.nn.Module) -> Iterator[None]:
     """Take no gradients of weights for the length of a block: those of gates alone cost half."""
     wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -166,12 +166,7 @@ def _file_reader(path: Path) -> Callable[[int, int], bytes]:
 
 
 def texts_of(inputs: Any) -> list[Text] | None:
-    """Return the text or texts that windows are sampled from; None for anything else.
-
-    Parameters
-    ----------
-    inputs
-        A string, the path of a text file (as a path or a string), or a list of paths: several texts.
+    """Return the texts that windows are sampled from: of a string, the path of a file, or a list of paths; else None.
 
     Examples
     --------

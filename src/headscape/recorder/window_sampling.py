@@ -58,14 +58,9 @@ def window_starts(n: int, length: int, count: int, sample: str = "spread", seed:
 
 @dataclass(frozen=True)
 class WindowSampler:
-    """Takes windows from one text or one run of token ids.
+    """Takes windows from one text or one run of token ids, by the rule of :func:`window_starts`.
 
-    Parameters
-    ----------
-    length
-        Tokens per window, special tokens included; None takes everything as one window.
-    sample, seed
-        As for :func:`window_starts`.
+    ``length`` counts special tokens too; None takes everything as one window.
     """
 
     length: int | None = 256

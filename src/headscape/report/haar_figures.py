@@ -100,15 +100,13 @@ def entropy_map_figure(
     values: NDArray[np.float64], heads: Sequence[tuple[int, int]], title: str, label: str = "entropy"
 ) -> Figure:
     """Draw one value per head on the grid layer x head; places without a head stay empty."""
-    layers = sorted({layer for layer, _ in heads})
-    numbers = sorted({head for _, head in heads})
-    grid = np.full((len(layers), len(numbers)), np.nan)
-    for (layer, head), value in zip(heads, values, strict=True):
-        grid[layers.index(layer), numbers.index(head)] = value
-    figure, axes = new_axes(2.6 + 0.3 * len(numbers), 2.0 + 0.18 * len(layers))
+    import pandas as pd
+
+    grid = pd.Series(values, index=pd.MultiIndex.from_tuples(list(heads))).unstack()
+    figure, axes = new_axes(2.6 + 0.3 * len(grid.columns), 2.0 + 0.18 * len(grid))
     image = axes.imshow(grid, cmap=SEQUENTIAL, aspect="auto", interpolation="nearest")
-    label_points(axes.xaxis, list(map(str, numbers)))
-    label_points(axes.yaxis, list(map(str, layers)))
+    label_points(axes.xaxis, list(map(str, grid.columns)))
+    label_points(axes.yaxis, list(map(str, grid.index)))
     axes.set_xlabel("head", fontsize=8)
     axes.set_ylabel("layer", fontsize=8)
     axes.set_title(title, loc="left", fontsize=9)

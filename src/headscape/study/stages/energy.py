@@ -161,18 +161,8 @@ class Energy(Stage):
 class InvariantCount:
     """How one invariant fared over all heads and windows.
 
-    Parameters
-    ----------
-    test
-        Its name.
-    counts
-        How often it passed, failed, and was not judged.
-    worst
-        The value that came closest to what is allowed, and what is allowed there.
-    failed_heads
-        The (layer, head) pairs with a failure.
-    detail
-        What was wrong, or why nothing was judged; empty if all passed.
+    ``counts`` says how often it passed, failed, and was not judged; ``worst`` is the value that came closest to what is
+    allowed, and what is allowed there; ``detail`` says what was wrong, or why nothing was judged.
     """
 
     test: str

@@ -9,22 +9,12 @@ import typer
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, counts_of, formats_of, methods_of, opened, split_inputs
-from headscape.cli.options import (
-    CALIBRATION,
-    FIGURES,
-    INPUTS,
-    LOADING,
-    OUTPUT,
-    STACK,
-    ModelName,
-    Out,
-    with_options,
-)
+from headscape.cli.options import CALIBRATION, FIGURES, INPUTS, RUN, STACK, ModelName, Out, with_options
 from headscape.cli.progress import shown_progress
 from headscape.errors import InputError
 
 
-@with_options(INPUTS, CALIBRATION, STACK, FIGURES, LOADING, OUTPUT)
+@with_options(INPUTS, CALIBRATION, STACK, FIGURES, RUN)
 def ablate(
     model: ModelName = "default",
     out: Out = Path("out/ablation"),

@@ -9,12 +9,12 @@ import typer
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, inputs_of, opened, parse_heads, parse_numbers
-from headscape.cli.options import HEADS, INPUTS, LOADING, OUTPUT, WINDOWS, ModelName, Out, with_options
+from headscape.cli.options import HEADS, INPUTS, RUN, WINDOWS, ModelName, Out, with_options
 from headscape.cli.progress import shown_progress
 from headscape.output import counted
 
 
-@with_options(INPUTS, WINDOWS, HEADS, LOADING, OUTPUT)
+@with_options(INPUTS, WINDOWS, HEADS, RUN)
 def capture(
     model: ModelName,
     out: Out,

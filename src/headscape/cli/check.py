@@ -9,7 +9,7 @@ import typer
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, inputs_of, loading_of, opened
-from headscape.cli.options import INPUTS, LOADING, OUTPUT, TENSORS, SourceName, option, with_options
+from headscape.cli.options import INPUTS, RUN, TENSORS, SourceName, option, with_options
 from headscape.cli.progress import shown_progress
 from headscape.errors import InputError
 
@@ -18,7 +18,7 @@ TEXT = option(list[Path] | None, "Text file to look at. (default: random tokens)
 MOST_LINES = 20
 
 
-@with_options(INPUTS, {"text": TEXT}, TENSORS, LOADING, OUTPUT)
+@with_options(INPUTS, {"text": TEXT}, TENSORS, RUN)
 def check(
     source: SourceName,
     against: Annotated[

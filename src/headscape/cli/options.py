@@ -81,6 +81,8 @@ OUTPUT: Group = {
     "json": option(bool, "Print a summary as one JSON object.", "--json", default=False),
     "quiet": option(bool, "Print nothing but errors.", "--quiet", "-q", default=False),
 }
+RUN: Group = {**LOADING, **OUTPUT}
+"""What every command that may run a model takes."""
 FIGURES: Group = {"figures": option(str, "Formats of the figures: png,svg,pdf or none.", default="png")}
 THREADS: Group = {"threads": option(int | None, "Threads. (default: one per core)")}
 ANALYSIS: Group = {

@@ -10,21 +10,11 @@ import typer
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, formats_of, inputs_of, opened
-from headscape.cli.options import (
-    FIGURES,
-    INPUTS,
-    LOADING,
-    OUTPUT,
-    STACK,
-    TENSORS,
-    THREADS,
-    SourceName,
-    with_options,
-)
+from headscape.cli.options import FIGURES, INPUTS, RUN, STACK, TENSORS, THREADS, SourceName, with_options
 from headscape.cli.progress import shown_progress
 
 
-@with_options(TENSORS, INPUTS, STACK, THREADS, FIGURES, LOADING, OUTPUT)
+@with_options(TENSORS, INPUTS, STACK, THREADS, FIGURES, RUN)
 def organize(
     source: SourceName,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the results.")],

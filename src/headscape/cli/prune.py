@@ -14,12 +14,12 @@ import typer
 
 from headscape.cli.console import Console
 from headscape.cli.given import check_given, methods_of, opened, parse_heads, split_inputs
-from headscape.cli.options import CALIBRATION, INPUTS, LOADING, OUTPUT, ModelName, with_options
+from headscape.cli.options import CALIBRATION, INPUTS, RUN, ModelName, with_options
 from headscape.cli.progress import shown_progress
 from headscape.errors import InputError, StorageError
 
 
-@with_options(INPUTS, CALIBRATION, LOADING, OUTPUT)
+@with_options(INPUTS, CALIBRATION, RUN)
 def prune(
     model: ModelName,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for the pruned model.")] = None,

@@ -286,6 +286,4 @@ def _held(progress: Progress, share: float) -> Progress:
 
 def _share(progress: Progress, label: str, number: int, total: int) -> Progress:
     """Return a progress over one of several curves, told as the progress of all."""
-    if progress is no_progress:
-        return no_progress
     return lambda what, done, whole: progress(f"{label}: {what}", number + done / max(whole, 1e-9), total)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from headscape.errors import StorageError
 
@@ -82,14 +82,7 @@ def set_up_logging(verbose: bool) -> None:
     logging.getLogger("headscape").setLevel(logging.DEBUG if verbose else logging.ERROR)
 
 
-def _show_own(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_own(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
     """Print a warning of headscape as one line, and none of numpy or zarr, whose cause a user cannot know."""
     if category is UserWarning and "headscape" in Path(filename).parts:
         sys.stderr.write(f"Warning: {message}\n")

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization
 from headscape.report.style import (
-    ACCENT,
     SEQUENTIAL,
     label_points,
     name_axes,
+    name_point,
     new_axes,
     new_figure,
     set_heading,
@@ -109,14 +109,7 @@ def diffusion_figure(organization: Organization, axis: str = "head", dimensions:
         axes.set_zlabel("coordinate 3", fontsize=8)
     else:
         for point in _far_apart(coordinates, count=10):
-            axes.annotate(
-                organization.labels(axis)[point],
-                coordinates[point],
-                xytext=(4, 3),
-                textcoords="offset points",
-                fontsize=6,
-                color=ACCENT,
-            )
+            name_point(axes, organization.labels(axis)[point], coordinates[point])
     axes.set_title(f"Diffusion map of the {_PLURALS[axis]}", loc="left", fontsize=10)
     return figure
 

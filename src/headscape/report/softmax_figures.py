@@ -12,7 +12,16 @@ from headscape.analysis.softmax_experiment import SoftmaxExperiment
 from headscape.analysis.softmax_invariance import SoftmaxInvariance
 from headscape.report.geometry_figures import draw_pair
 from headscape.report.haar_figures import entropy_map_figure
-from headscape.report.style import ACCENT, QUIET, SEQUENTIAL, name_axes, new_axes, new_figure, set_heading
+from headscape.report.style import (
+    ACCENT,
+    QUIET,
+    SEQUENTIAL,
+    name_axes,
+    name_point,
+    new_axes,
+    new_figure,
+    set_heading,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,14 +100,7 @@ def claim_figure(study: SoftmaxInvariance) -> Figure:
     points = axes.scatter(size, share, c=layer, cmap=SEQUENTIAL, s=14)
     for place in np.argsort(-np.nan_to_num(share))[:5]:
         name = f"{study.heads[place][0]}.{study.heads[place][1]}"
-        axes.annotate(
-            name,
-            (size[place], share[place]),
-            xytext=(4, 2),
-            textcoords="offset points",
-            fontsize=6,
-            color=ACCENT,
-        )
+        name_point(axes, name, (size[place], share[place]))
     if np.nanmax(size) > 10 * np.nanmin(size) > 0:
         axes.set_xscale("log")
     axes.set_ylim(bottom=0)

@@ -55,6 +55,11 @@ def set_heading(axes: Axes, title: str, remark: str = "", size: float = 10) -> N
     )
 
 
+def name_point(axes: Axes, text: str, spot: Any) -> None:
+    """Write the name of a point beside it."""
+    axes.annotate(text, spot, xytext=(4, 3), textcoords="offset points", fontsize=6, color=ACCENT)
+
+
 def label_points(axis: Any, labels: Sequence[str], rotate: bool = False) -> None:
     """Name the points along an axis (``axes.xaxis`` or ``axes.yaxis``), or only some of them if there are many."""
     step = max(1, -(-len(labels) // MAX_LABELS))

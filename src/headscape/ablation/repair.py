@@ -31,14 +31,10 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Repair:
-    """Output projections for the heads that stay.
+    """Output projections for the heads that stay, by layer.
 
-    Attributes
-    ----------
-    matrices
-        By layer, (output, head x d); the columns of removed heads are 0.
-    biases
-        By layer, (output,), where the projection has a bias.
+    ``matrices`` (output, head x d) are 0 in the columns of removed heads; ``biases`` (output,) are those of the
+    projections that have one.
     """
 
     matrices: Mapping[int, torch.Tensor]

@@ -28,14 +28,7 @@ def window_starts(n: int, length: int, count: int, sample: str = "spread", seed:
     With m = floor(n / length) windows in the run, window i of ``count`` starts at i length ("first"),
     floor(i (m - 1) length / (count - 1)) ("spread"), or at a random multiple of length below m length ("random").
 
-    Parameters
-    ----------
-    n, length
-        Length of the run and of a window.
-    count
-        How many windows; fewer if the run has fewer.
-    sample, seed
-        The rule, and the seed of "random".
+    A run of fewer than ``count`` windows gives all it has.
 
     Examples
     --------

@@ -10,7 +10,4 @@ from headscape.analysis.redundancy import mean_head_tree, redundancy_order
 def tree_redundancy(evaluator: HeadEvaluator) -> NDArray[np.float64]:
     """Return the place of every head in the order of :func:`headscape.analysis.redundancy.redundancy_order`."""
     emds = [organization.emd["head"] for organization in evaluator.organizations]
-    order = redundancy_order(*mean_head_tree(emds))
-    places = np.empty(len(order))
-    places[order] = np.arange(len(order))
-    return places
+    return np.argsort(redundancy_order(*mean_head_tree(emds))).astype(np.float64)

@@ -13,6 +13,7 @@ from headscape.ablation.ablation_result import AblationStudy
 from headscape.ablation.ablation_study import ablation_study, curve_labels
 from headscape.ablation.curves import REPAIRED, is_random
 from headscape.errors import InputError
+from headscape.output import json_ready
 from headscape.report.ablation_figures import ablation_figures, method_colors
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
@@ -120,8 +121,8 @@ def _curve(study: AblationStudy, method: str, color: str) -> dict[str, Any]:
         "random": is_random(method),
         "repaired": method.endswith(REPAIRED),
         "increase": [i.estimate for i in found],
-        "low": [i.low if np.isfinite(i.low) else None for i in found],
-        "high": [i.high if np.isfinite(i.high) else None for i in found],
+        "low": json_ready([i.low for i in found]),
+        "high": json_ready([i.high for i in found]),
         "verdict": "" if verdict is None else verdict.word,
         "difference": None if verdict is None else str(verdict.difference),
         "order": [f"{layer}.{head}" for layer, head in order],

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.analysis import run_analysis
-from headscape.cli.options import ANALYSIS, Out, SourceNames, with_options
+from headscape.cli.options import ANALYSIS, SINKS, Out, SourceNames, with_options
 from headscape.errors import InputError
 
 
-@with_options({**ANALYSIS, "figures": (ANALYSIS["figures"][0], "none")})
+@with_options({**ANALYSIS, **SINKS, "figures": (ANALYSIS["figures"][0], "none")})
 def analyze(
     sources: SourceNames = ["default"],  # noqa: B006  typer copies it
     out: Out = Path("out/analysis"),

@@ -21,6 +21,13 @@ class Sample(StrEnum):
     random = "random"
 
 
+class SinkChoice(StrEnum):
+    """Whether attention sinks are organized with the other keys."""
+
+    keep = "keep"
+    leave_out = "leave-out"
+
+
 SOURCE_HELP = (
     "A model ('default' is SmolLM2-135M, 'minilm', a folder, a .gguf file, a Hugging Face name), a capture, a study, "
     "or a tensor (.npy, .npz, .safetensors, zarr; several are a window each; 'synthetic' is a built-in example)."
@@ -101,6 +108,15 @@ TENSORS: Group = {
             ),
         ],
         None,
+    ),
+}
+SINKS: Group = {
+    "sinks": (
+        Annotated[
+            SinkChoice,
+            typer.Option(help="Organize probabilities with attention sinks, or with these keys left out."),
+        ],
+        SinkChoice.keep,
     ),
 }
 STACK: Group = {

@@ -16,12 +16,14 @@ from headscape.study.stages.geometry import Geometry
 from headscape.study.stages.interaction import Interaction
 from headscape.study.stages.pictures import Pictures
 from headscape.study.stages.regularity import Regularity
+from headscape.study.stages.sinks import Sinks
 from headscape.study.stages.softmax import Softmax
 from headscape.study.stages.stage import Stage
 
 STAGES: list[Stage] = [
     Pictures(),
     Geometry(),
+    Sinks(),
     Entropy(),
     Energy(),
     Regularity(),

@@ -12,7 +12,8 @@ from headscape.errors import InputError
 from headscape.geometry.organization import Organization
 from headscape.models.loading import Model
 from headscape.tensor.capture import Capture
-from headscape.tensor.network_tensor import NetworkTensor
+from headscape.tensor.network_tensor import WITHOUT_SINKS, NetworkTensor
+from headscape.tensor.sinks import at_points_of
 from headscape.tensor.tensor_windows import TensorWindows
 
 if TYPE_CHECKING:
@@ -103,6 +104,11 @@ class Context:
         """Return a field of a window; the last one is kept."""
         assert self.cache is not None  # set above
         return self.cache.tensor(number, name)
+
+    def organized_tensor(self, number: int, name: str) -> NetworkTensor:
+        """Return a field of a window at the points that its trees have: all, or all but sinks that are left out."""
+        x, organized = self.tensor(number, name), self.parameters["field"]
+        return x if organized != WITHOUT_SINKS else at_points_of(x, self.tensor(number, organized))
 
     def frame(self, columns: Mapping[str, Any]) -> "pd.DataFrame":
         """Return columns of the head table, indexed by (layer, head)."""

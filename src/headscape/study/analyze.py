@@ -74,9 +74,10 @@ def analyze(
         ``quick``) spread evenly over the text, and all of a list or batch. Of a capture, a study or tensors, the first
         ``windows``.
     stages
-        Names of the stages to run, out of "geometry", "sinks", "entropy", "energy", "regularity", "interaction",
-        "softmax" and "ablation"; by default all but the last two, which take minutes. "+softmax" adds a stage to the
-        default ones. What a stage needs runs too, and stages that are finished in ``out`` are part of the study.
+        Names of the stages to run, out of "geometry", "patterns", "sinks", "entropy", "energy", "regularity",
+        "interaction", "softmax" and "ablation"; by default all but the last two, which take minutes. "+softmax" adds a
+        stage to the default ones. What a stage needs runs too, and stages that are finished in ``out`` are part of the
+        study.
     quick
         Fewer and shorter windows: a first look in a minute.
     field
@@ -177,6 +178,7 @@ def analyze(
             merged,
             model=opened if isinstance(opened, Model) else None,
             inputs=None if windows_of is None else windows_of.inputs,
+            arguments=() if windows_of is None else tuple(w.arguments for w in windows_of.windows),
             folder=folder.path,
             engine=engine or LocalEngine(),
         )

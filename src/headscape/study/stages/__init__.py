@@ -14,6 +14,7 @@ from headscape.study.stages.energy import Energy
 from headscape.study.stages.entropy import Entropy
 from headscape.study.stages.geometry import Geometry
 from headscape.study.stages.interaction import Interaction
+from headscape.study.stages.patterns import Patterns
 from headscape.study.stages.pictures import Pictures
 from headscape.study.stages.regularity import Regularity
 from headscape.study.stages.sinks import Sinks
@@ -23,6 +24,7 @@ from headscape.study.stages.stage import Stage
 STAGES: list[Stage] = [
     Pictures(),
     Geometry(),
+    Patterns(),
     Sinks(),
     Entropy(),
     Energy(),

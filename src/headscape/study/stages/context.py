@@ -61,8 +61,9 @@ class Context:
         One per window organized so far.
     earlier
         When a stage sums up: what the stages before it say, by their name.
-    model, inputs
-        The model and what was captured from it, if they are at hand.
+    model, inputs, arguments
+        The model, what was captured from it, and that as the arguments of the forward pass of every window, if they
+        are at hand.
     folder
         Of the study, if it has one.
     engine, progress
@@ -76,6 +77,7 @@ class Context:
     earlier: "Mapping[str, Outcome]" = field(default_factory=dict)
     model: Model | None = None
     inputs: Any = None
+    arguments: tuple[Mapping[str, Any], ...] = ()
     folder: Path | None = None
     engine: Engine = field(default_factory=LocalEngine)
     progress: Progress = no_progress

@@ -102,15 +102,15 @@ class Sinks(Stage):
             x = context.tensor(0, "probs")
         except InputError as error:
             raise NotApplicableError(str(error)) from error
-        keys = sink_keys(x)
+        keys = np.asarray(sink_keys(x), dtype=np.int64)
         arrays: dict[str, NDArray[Any]] = {
-            "sink_keys": np.asarray(keys, dtype=np.int64),
-            "sink_scores": sink_scores(x)[list(keys)].reshape(len(keys), -1),
+            "sink_keys": keys,
+            "sink_scores": sink_scores(x)[keys],
             "sink_share": _share(x, keys),
             **{f"score_{name}": values for name, values in _diagonals(x).items()},
         }
         attributes: dict[str, Any] = {"labels": [_label(x, key) for key in keys], "queries": x.shape[0]}
-        if field == "probs" and keys and x.shape[1] - len(keys) >= FEWEST_KEYS:
+        if field == "probs" and 0 < len(keys) <= x.shape[1] - FEWEST_KEYS:
             options = context.options["geometry"]
             kept = without_sinks(x, keys)
             found = organize(kept, **options, engine=context.engine, progress=context.progress)
@@ -174,10 +174,10 @@ def _effect(context: Context, result: Result) -> SinkEffect:
     )
 
 
-def _share(x: NetworkTensor, keys: Sequence[int]) -> NDArray[np.float64]:
+def _share(x: NetworkTensor, keys: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the share of every head's attention that goes to some keys."""
     total = x.data.sum(axis=(0, 1), dtype=np.float64)
-    to_keys = x.data[:, list(keys)].sum(axis=(0, 1), dtype=np.float64)
+    to_keys = x.data[:, keys].sum(axis=(0, 1), dtype=np.float64)
     return np.asarray(np.divide(to_keys, total, out=np.zeros_like(total), where=total > 0))
 
 

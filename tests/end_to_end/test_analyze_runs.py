@@ -73,7 +73,9 @@ def test_the_summary_says_what_was_found_and_where_it_is(killed):
     out, _, summary, _ = killed
     assert summary["format"] == "headscape/study-summary/2"
     assert summary["heads"] == 16
-    assert summary["stages"] == ["pictures", "geometry", "entropy", "energy", "regularity", "interaction"]
+    assert summary["stages"] == [
+        *("pictures", "geometry", "patterns", "entropy", "energy", "regularity", "interaction"),
+    ]
     assert len(summary["findings"]) >= 8
     assert summary["about"]["command"].startswith("headscape analyze")
     assert Path(summary["report"]) == out / "report.html"
@@ -91,7 +93,7 @@ def test_weights_are_read_and_labelled(killed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--stages", "nonsense"], "stages are geometry, entropy"),
+        (["--stages", "nonsense"], "stages are geometry"),
         (["--text", "a.txt", "--images", "b"], "either --text or --images"),
         (["--text", "nowhere.txt"], "nowhere.txt does not exist"),
         (["--images", "."], "no images"),

@@ -90,7 +90,8 @@ def detections(layout: Layout) -> Detections:
     >>> found.left_out["separator"]
     'the windows have no punctuation and no special tokens'
     """
-    matrices, left_out = _places(layout), {}
+    matrices = _places(layout)
+    left_out: dict[str, str] = {}
     patches = _patches(layout.tokens)
     if layout.cross:
         matrices |= {"diagonal_alignment": _alignment(layout.visible.shape)}
@@ -106,12 +107,12 @@ def detections(layout: Layout) -> Detections:
         found, missing = _separated(layout)
         matrices |= found
         left_out |= missing
-    seen = layout.visible.any(axis=1)
-    rows = {}
+    seen = np.asarray(layout.visible.any(axis=1))
+    rows: dict[str, BoolArray] = {}
     for name in list(matrices):
         matrices[name] = matrices[name] & layout.visible
         limited = name.endswith("_repeats")
-        rows[name] = matrices[name].any(axis=1) if limited else seen
+        rows[name] = np.asarray(matrices[name].any(axis=1)) if limited else seen
         reason = _says_nothing(matrices[name], rows[name], layout.visible, limited)
         if reason:
             left_out[name] = reason
@@ -131,19 +132,19 @@ def _says_nothing(matrix: BoolArray, rows: BoolArray, visible: BoolArray, limite
 
 def _places(layout: Layout) -> dict[str, BoolArray]:
     """Return the patterns that depend on places alone."""
-    shape = layout.visible.shape
+    shape = n_queries, n_keys = layout.visible.shape
     first = np.zeros(shape, dtype=bool)
     first[:, 0] = True
     if layout.cross:
         return {"first_token": first}
     found = {
         "first_token": first,
-        "self": np.eye(*shape, dtype=bool),
-        "previous_token": np.eye(*shape, k=-1, dtype=bool),
+        "self": np.eye(n_queries, n_keys, dtype=bool),
+        "previous_token": np.eye(n_queries, n_keys, k=-1, dtype=bool),
         "local": _nearest(layout.visible),
     }
     if layout.bidirectional:
-        found["next_token"] = np.eye(*shape, k=1, dtype=bool)
+        found["next_token"] = np.eye(n_queries, n_keys, k=1, dtype=bool)
     return found
 
 
@@ -200,11 +201,11 @@ def _separated(layout: Layout) -> tuple[dict[str, BoolArray], dict[str, str]]:
 
 
 def is_separator(token: str) -> bool:
-    """Tell whether a token has no letter and no digit: punctuation or whitespace.
+    r"""Tell whether a token has no letter and no digit: punctuation or whitespace.
 
     Examples
     --------
-    >>> [is_separator(token) for token in (".", " (", "Ċ", "<0x0A>", " the", "##s", "<0xE2>", "\\ufffd")]
+    >>> [is_separator(token) for token in (".", " (", "Ċ", "<0x0A>", " the", "##s", "<0xE2>", "\ufffd")]
     [True, True, True, True, False, False, False, False]
     """
     byte = _BYTE.fullmatch(token)

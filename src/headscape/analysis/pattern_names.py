@@ -16,6 +16,7 @@ FloatArray64 = NDArray[np.float64]
 MIXED = "mixed"
 SPECIFIC, GENERAL = 0.3, 0.5
 """Least excess over chance that gives a name: of patterns with few keys, and of those with many."""
+SHOWN = 3
 EVEN = 0.8
 """Least score that names a head "uniform"."""
 
@@ -31,7 +32,7 @@ class Pattern:
     meaning
         What the score is, in one sentence.
     doing
-        What heads of that name do: "attend mainly to the first token". Empty for a score that gives no name.
+        What heads of that name do: "attend most to the first token". Empty for a score that gives no name.
     threshold
         Least excess over chance that gives the name.
     """
@@ -44,7 +45,7 @@ class Pattern:
 
 def _of_repeats(base: str, to: str) -> dict[str, Pattern]:
     """Return the three scores of a pattern that needs tokens that occur before."""
-    key, doing = base.replace(" ", "_"), f"attend mainly to {to}"
+    key, doing = base.replace(" ", "_"), f"attend most to {to}"
     return {
         key: Pattern(base, f"Share of all attention that goes to {to} (TransformerLens' mul)."),
         f"{key}_repeats": Pattern(
@@ -58,21 +59,21 @@ def _of_repeats(base: str, to: str) -> dict[str, Pattern]:
 
 PATTERNS: dict[str, Pattern] = {
     "class_token": Pattern(
-        "class token", "Share of attention to the class token.", "attend mainly to the class token"
+        "class token", "Share of attention to the class token.", "attend most to the class token"
     ),
     "first_token": Pattern(
-        "first token", "Share of attention to the first token.", "attend mainly to the first token"
+        "first token", "Share of attention to the first token.", "attend most to the first token"
     ),
-    "self": Pattern("self", "Share of attention to the query's own place.", "attend mainly to themselves"),
+    "self": Pattern("self", "Share of attention to the query's own place.", "attend most to themselves"),
     "previous_token": Pattern(
         "previous token",
         "Share of attention to the token before the query.",
-        "attend mainly to the previous token",
+        "attend most to the previous token",
     ),
     "next_token": Pattern(
         "next token",
         "Share of attention to the token after the query (bidirectional).",
-        "attend mainly to the next token",
+        "attend most to the next token",
     ),
     "diagonal_alignment": Pattern(
         "diagonal alignment",
@@ -84,17 +85,17 @@ PATTERNS: dict[str, Pattern] = {
     "separator": Pattern(
         "separator",
         "Share of attention to punctuation, whitespace and special tokens, the first token left out.",
-        "attend mainly to separators",
+        "attend most to separators",
     ),
     "offset": Pattern(
         "fixed offset",
         "Largest mean attention to the key at one fixed distance, other than self, previous and next token.",
-        "attend mainly at a fixed distance",
+        "attend most at a fixed distance",
     ),
     "sink": Pattern(
         "sink elsewhere",
         "Largest mean attention that one key gets from the queries that see it (Gu et al.); a sink if above 0.3.",
-        "attend mainly to one key other than the first",
+        "attend most to one key other than the first",
     ),
     "local": Pattern("local", "Share of attention to the 8 nearest visible keys.", "attend locally", GENERAL),
     "segment": Pattern(
@@ -109,7 +110,9 @@ PATTERNS: dict[str, Pattern] = {
     "neighbors": Pattern(
         "neighbors", "Share of attention to the 8 patches around.", "attend to neighboring patches", GENERAL
     ),
-    "uniform": Pattern("uniform", "exp(entropy) / number of visible keys, mean over queries.", "spread evenly"),
+    "uniform": Pattern(
+        "uniform", "exp(entropy) / number of visible keys, mean over queries.", "spread evenly"
+    ),
     "sharp": Pattern("sharp", "1 - entropy / its maximum, mean over queries."),
     "positional": Pattern(
         "positional",
@@ -183,7 +186,10 @@ class HeadPatterns:
         counts = self.table["pattern"].value_counts()
         families = [str(kind) for kind in counts.index if kind != MIXED]
         doing = {pattern.title: pattern.doing for pattern in PATTERNS.values() if pattern.doing}
-        parts = [f"{counts[kind]} {doing[kind]} ({self._members(kind)})" for kind in families]
+        parts = [
+            f"{counts[kind]} {_for_count(doing[kind], counts[kind])} ({self._members(kind)})"
+            for kind in families
+        ]
         mixed = int(counts.get(MIXED, 0))
         parts += [f"{mixed} {'is' if mixed == 1 else 'are'} mixed"] if mixed else []
         n = len(self.table)
@@ -195,12 +201,29 @@ class HeadPatterns:
         """Return the strongest heads of a family and its layers."""
         family = self.table[self.table["pattern"] == kind]
         numbers = family["name"].str.extract(r"\(([\d.]+)", expand=False).astype(float)
-        order = np.argsort(-numbers.to_numpy(), kind="stable")[:3]
-        heads = [f"{family.index[i][0]}.{family.index[i][1]}" for i in order]
-        layers = family.index.get_level_values("layer")
-        span = f"; layers {layers.min()}-{layers.max()}" if len(family) > 3 else ""
-        word = "strongest: " if len(family) > 3 else ""
-        return f"{word}{heads[0]} with {numbers.iloc[order[0]]:.2f}{''.join(f', {h}' for h in heads[1:])}{span}"
+        strongest = numbers.sort_values(ascending=False, kind="stable")
+        heads = [f"{layer}.{head}" for layer, head in strongest.index[:SHOWN]]
+        heads[0] += f" with {strongest.iloc[0]:.2f}"
+        if len(family) <= SHOWN:
+            return ", ".join(heads)
+        layers, most = family.index.get_level_values("layer"), int((numbers > 0.5).sum())
+        half = f"{most} with more than half of their attention; " if most else ""
+        return f"{half}strongest: {', '.join(heads)}; layers {layers.min()}-{layers.max()}"
+
+    @property
+    def on_repeats(self) -> tuple[str, ...]:
+        """Heads that follow induction on repeated random tokens, whatever their name."""
+        name = "induction_random"
+        if name not in self.scores:
+            return ()
+        strong = self.table[name][self.table[name] >= SPECIFIC].sort_values(ascending=False)
+        listed = [f"{layer}.{head} {strong[layer, head]:.2f}" for layer, head in strong.index[: 2 * SHOWN]]
+        more = ", ..." if len(strong) > len(listed) else ""
+        found = f"{len(strong)} ({', '.join(listed)}{more})" if len(strong) else "0"
+        return (
+            f"On repeated random tokens, {found} of {len(self.table)} heads attend to the token after the earlier "
+            f"occurrence, with a score of at least {SPECIFIC} (even attention: {self.chance[name]:.3f}).",
+        )
 
 
 def head_patterns_over(
@@ -271,6 +294,12 @@ def _stacked(
     return {name: scores[name] for name in kept}, {name: chances[name] for name in kept}, offsets
 
 
+def _for_count(doing: str, count: int) -> str:
+    """Put what heads do into the singular if it is one."""
+    verb, rest = doing.split(" ", 1)
+    return doing if count > 1 else f"{verb}s {rest.replace('themselves', 'itself')}"
+
+
 def _named(
     scores: Mapping[str, float],
     chances: Mapping[str, float],
@@ -311,7 +340,7 @@ def _known_mean(values: FloatArray64 | Sequence[FloatArray64]) -> FloatArray64:
     known = ~np.isnan(array)
     count = known.sum(axis=0)
     total = np.where(known, array, 0.0).sum(axis=0)
-    return np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
+    return np.asarray(np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0))
 
 
 def _most_frequent(keys: NDArray[np.int64]) -> NDArray[np.int64]:

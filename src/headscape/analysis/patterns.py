@@ -11,6 +11,7 @@ over all queries that see a key: the error measure "mul" of TransformerLens' ``h
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +108,7 @@ class PatternScorer:
         even = self.layout.visible / np.maximum(self._counts, 1)[:, None]
         return self.scores(even[None])
 
-    def _linear(self, x: FloatArray) -> dict[str, FloatArray64]:
+    def _linear(self, x: NDArray[Any]) -> dict[str, FloatArray64]:
         """Return sum(A * D) / sum(A) of every detection matrix, by blocks of queries."""
         names = list(self._found.matrices)
         if not names:
@@ -228,4 +229,4 @@ def _row_mean(rows: FloatArray64) -> FloatArray64:
     known = ~np.isnan(rows)
     count = known.sum(axis=1)
     total = np.where(known, rows, 0.0).sum(axis=1)
-    return np.divide(total, count, out=np.full(len(rows), np.nan), where=count > 0)
+    return np.asarray(np.divide(total, count, out=np.full(len(rows), np.nan), where=count > 0))

@@ -75,7 +75,8 @@ def capture(
     Capture
         ``capture.provenance`` records model, input hash, length, sample, seed, versions, in ``"sources"`` the name
         of each window's text (None for text without a name), in ``"special_tokens"`` those around each window's
-        text, in ``"special_tokens_seen"`` those anywhere in the windows, and in ``"newlines"`` that line ends were changed to LF.
+        text, in ``"special_tokens_seen"`` those anywhere in the windows, and in ``"newlines"`` that line
+        ends were changed to LF.
 
     Notes
     -----

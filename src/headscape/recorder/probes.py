@@ -82,9 +82,9 @@ def replaced_tokens(
     found = dict(windows[window])
     for name in _IDS:
         if name in found:
-            pool = np.concatenate([np.asarray(of[name].cpu()).ravel() for of in windows])
+            pool = np.concatenate([of[name].numpy(force=True).ravel() for of in windows])
             pool = pool[~np.isin(pool, special)]
-            ids = np.array(found[name].cpu())
+            ids = found[name].numpy(force=True).copy()
             changed = ~np.isin(ids, special)
             ids[changed] = rng.choice(pool, int(changed.sum()), replace=False)
             found[name] = torch.from_numpy(ids)

@@ -63,7 +63,8 @@ def head_patterns(
     ['first token (1.00)', 'self (1.00)']
     """
     opened = open_source(source, axes=axes, field="probs", tokenizer=tokenizer)
-    if isinstance(opened, Study) and "patterns" in opened and windows is stack is layers is heads is None:
+    everything = (windows, stack, layers, heads) == (None,) * 4
+    if isinstance(opened, Study) and "patterns" in opened and everything:
         table: pd.DataFrame = opened["patterns"].table
         return table
     study = analyze(

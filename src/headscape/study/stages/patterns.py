@@ -1,6 +1,7 @@
 """The stage "patterns": what every head attends to - the first token, the previous one, repeats, separators, ..."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,8 @@ class Patterns(Stage):
         window = context.window(piece)
         if not isinstance(window, Capture):
             _require_probabilities(window)
-        x = _heads_first(window.tensor(0, "probs"))
+        organized = context.parameters["field"] == "probs"  # then it is at hand already
+        x = _heads_first(context.tensor(piece, "probs") if organized else window.tensor(0, "probs"))
         groups = _groups(window)
         found, left_out = _scores(context, x, groups)
         probes = _Probes(context, piece, x, groups)
@@ -81,7 +83,12 @@ class Patterns(Stage):
         ordered = ["name", "pattern", *detail.scores, "sink_key", "offset_by"]
         return Outcome(
             detail.table[ordered],
-            (detail.sentence, *_left_out(detail, results)),
+            (
+                detail.sentence,
+                *detail.on_repeats,
+                *_left_out(detail, results),
+                *_without_special(context, detail),
+            ),
             detail=detail,
             tables={"patterns": detail.long()},
         )
@@ -98,7 +105,8 @@ class _Probes:
 
     def scores(self) -> tuple[dict[str, tuple[NDArray[Any], NDArray[Any]]], dict[str, str]]:
         """Return score and chance of every head by name, and what is left out with the reason."""
-        found, left_out = {}, {}
+        found: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
+        left_out: dict[str, str] = {}
         wanted: list[tuple[tuple[str, ...], Callable[[], Any]]] = []
         if self.piece < REPLACED_WINDOWS:
             wanted.append((("positional",), self._positional))
@@ -157,22 +165,23 @@ def _require_probabilities(windows: Data) -> None:
 def _groups(window: Data) -> list[tuple[slice, Layout]]:
     """Return runs of heads that see the same keys, with what these are; tensors are causal or full."""
     tokens = tuple(window.key_tokens(0))
-    special = frozenset(_special(window.provenance))
     if not isinstance(window, Capture):
-        x = window.tensor(0).data
-        cross, n_heads = x.shape[0] != x.shape[1], len(window.heads)
-        # Zeros in all heads of a few can be chance, so that they do not show any other mask.
-        later = x[np.triu_indices(x.shape[0], 1, x.shape[1])]
-        visible = (full_visibility if cross or later.any() else causal_visibility)(*x.shape[:2])
-        return [(slice(0, n_heads), Layout(visible, tokens, special, cross))]
+        x = window.tensor(0)
+        n_queries, n_keys = x.shape[:2]
+        cross, special = n_queries != n_keys, frozenset(_special(x.provenance))
+        # Zeros in all of a few heads can be chance, so that they show no other mask.
+        later = x.data[np.triu_indices(n_queries, 1, n_keys)].any()
+        visible = (full_visibility if cross or later else causal_visibility)(n_queries, n_keys)
+        return [(slice(0, len(window.heads)), Layout(visible, tokens, special, cross))]
     masks: list[tuple[BoolArray, bool]] = []
     for record in window.records(0):
         heads = [head for layer, head in window.heads if layer == record.layer]
         masks += [(record.visible_to(head), record.kind == "cross") for head in heads]
     starts = [0, *(i for i in range(1, len(masks)) if not _same(masks[i - 1], masks[i])), len(masks)]
+    special = frozenset(_special(window.provenance))
     return [
         (slice(start, stop), Layout(masks[start][0], tokens, special, masks[start][1]))
-        for start, stop in zip(starts, starts[1:], strict=False)
+        for start, stop in pairwise(starts)
     ]
 
 
@@ -183,7 +192,10 @@ def _same(a: tuple[BoolArray, bool], b: tuple[BoolArray, bool]) -> bool:
 def _special(provenance: Mapping[str, Any]) -> set[str]:
     """Return the special tokens of a capture's windows, as far as it knows them."""
     around = provenance.get("special_tokens") or {}
-    return {*(provenance.get("special_tokens_seen") or ()), *(name for side in around.values() for name in side)}
+    return {
+        *(provenance.get("special_tokens_seen") or ()),
+        *(name for side in around.values() for name in side),
+    }
 
 
 def _scorers(groups: Sequence[tuple[slice, Layout]]) -> list[PatternScorer]:
@@ -243,12 +255,26 @@ def _joined(parts: Sequence[NDArray[Any] | None], sizes: Sequence[int]) -> NDArr
 
 def _left_out(detail: HeadPatterns, results: Sequence[Result]) -> list[str]:
     """Say which scores are left out in all windows, and why."""
+    told = {name: why for r in reversed(results) for name, why in r.attributes["left_out"].items()}
     reasons: dict[str, list[str]] = {}
-    for result in reversed(results):
-        for name, why in result.attributes["left_out"].items():
-            if name not in detail.scores and name not in sum(reasons.values(), []):
-                reasons.setdefault(why, []).append(name)
+    for name, why in told.items():
+        if name not in detail.scores:
+            reasons.setdefault(why, []).append(name)
     return [
         f"Patterns left out: {', '.join(name.replace('_', ' ') for name in names)} ({why})."
         for why, names in reasons.items()
     ]
+
+
+def _without_special(context: Context, detail: HeadPatterns) -> list[str]:
+    """Say that separators are punctuation alone, where that is known."""
+    provenance = context.data.provenance
+    if (
+        provenance.get("special_tokens_seen") == []
+        and "separator" in detail.scores
+        and not _special(provenance)
+    ):
+        return [
+            "The windows hold no special tokens, so that separators are punctuation and whitespace alone."
+        ]
+    return []

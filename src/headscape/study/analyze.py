@@ -320,16 +320,12 @@ def _field(source: Source, field: str | None, sinks: str) -> str:
             )
         chosen = WITHOUT_SINKS
     data = None if isinstance(source, Model) else _data(source)
-    if isinstance(data, TensorWindows) and chosen not in (data.field, _derived(data.field)):
+    had = isinstance(data, TensorWindows) and data.field
+    if had and chosen != had and (had, chosen) != ("probs", WITHOUT_SINKS):
         raise InputError(
-            f"the tensors hold {data.field!r}, but field={chosen!r} was asked for: pass a capture or a model."
+            f"the tensors hold {had!r}, but field={chosen!r} was asked for: pass a capture or a model."
         )
     return chosen
-
-
-def _derived(field: str) -> str:
-    """Return the other field that tensors of a field can give, or the same if there is none."""
-    return WITHOUT_SINKS if field == "probs" else field
 
 
 def _hash(source: Source) -> str:

@@ -77,6 +77,7 @@ def run_analysis(
             stages=stages,
             quick=quick,
             field=getattr(given, "field", None),
+            sinks=str(getattr(given, "sinks", "keep")).replace("-", " "),
             stack=given.stack,
             layers=layers,
             heads=heads,
@@ -125,6 +126,8 @@ def _checked_options(
     organizes = "geometry" in {stage.name for stage in chosen}
     if kind != TENSOR and not organizes and getattr(given, "field", None) is not None:
         raise InputError("--field says what is organized, but no stage that was asked for organizes.")
+    if not organizes and "sinks" in given.explicit:
+        raise InputError("--sinks says what is organized, but no stage that was asked for organizes.")
     return merged
 
 

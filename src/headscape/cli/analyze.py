@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.analysis import run_analysis
-from headscape.cli.options import ANALYSIS, Out, SourceNames, option, with_options
+from headscape.cli.options import ANALYSIS, SINKS, Out, SourceNames, option, with_options
 from headscape.errors import InputError
 
 
 @with_options(
-    ANALYSIS, {"figures": option(str, "Formats of the figures: png,svg,pdf or none.", default="none")}
+    ANALYSIS, SINKS, {"figures": option(str, "Formats of the figures: png,svg,pdf or none.", default="none")}
 )
 def analyze(
     sources: SourceNames = ["default"],  # noqa: B006  typer copies it

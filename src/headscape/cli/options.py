@@ -21,6 +21,13 @@ class Sample(StrEnum):
     random = "random"
 
 
+class SinkChoice(StrEnum):
+    """Whether attention sinks are organized with the other keys."""
+
+    keep = "keep"
+    leave_out = "leave-out"
+
+
 SOURCE_HELP = (
     "A model ('default' is SmolLM2-135M, 'minilm', a folder, a .gguf file, a Hugging Face name), a capture, a study, "
     "or a tensor (.npy, .npz, .safetensors, zarr; several are a window each; 'synthetic' is a built-in example)."
@@ -70,6 +77,13 @@ TENSORS: Group = {
     "axes": option(str | None, "Order of the axes in a file, for example 'layer,head,query,key'."),
     "field": option(
         str | None, "What is organized, or what a file holds: probs, logits or energy. (default: probs)"
+    ),
+}
+SINKS: Group = {
+    "sinks": option(
+        SinkChoice,
+        "Organize probabilities with attention sinks, or with these keys left out.",
+        default=SinkChoice.keep,
     ),
 }
 STACK: Group = {"stack": option(str | None, "Which stack of a model with several. (default: the first)")}

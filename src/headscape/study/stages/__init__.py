@@ -15,14 +15,18 @@ from headscape.study.stages.entropy import Entropy
 from headscape.study.stages.first_test import FirstTest
 from headscape.study.stages.geometry import Geometry
 from headscape.study.stages.interaction import Interaction
+from headscape.study.stages.patterns import Patterns
 from headscape.study.stages.pictures import Pictures
 from headscape.study.stages.regularity import Regularity
+from headscape.study.stages.sinks import Sinks
 from headscape.study.stages.softmax import Softmax
 from headscape.study.stages.stage import Stage
 
 STAGES: list[Stage] = [
     Pictures(),
     Geometry(),
+    Patterns(),
+    Sinks(),
     Entropy(),
     FirstTest(),
     Energy(),

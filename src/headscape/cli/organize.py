@@ -30,6 +30,7 @@ class TreeChoice(StrEnum):
 
     flexible = "flexible"
     binary = "binary"
+    linkage = "linkage"
 
 
 class InitChoice(StrEnum):

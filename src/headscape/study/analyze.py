@@ -71,7 +71,7 @@ def analyze(
         ``quick``) spread evenly over the text, and all of a list or batch. Of a capture, a study or tensors, the first
         ``windows``.
     stages
-        Names of the stages to run, out of "geometry", "entropy", "energy", "regularity", "interaction", "softmax"
+        Names of the stages to run, out of "geometry", "folders", "entropy", "energy", "regularity", "interaction", "softmax"
         and "ablation"; by default all but the last two, which take minutes. "+softmax" adds a stage to the default
         ones. What a stage needs runs too, and stages that are finished in ``out`` are part of the study.
     quick
@@ -110,7 +110,7 @@ def analyze(
     >>> capture = Capture.from_arrays(rng.normal(size=(2, 4, 32, 8)), rng.normal(size=(2, 2, 32, 8)))
     >>> study = analyze(capture, stages=["entropy", "energy"])
     >>> study
-    Study(model: 8 heads, 1 windows; stages: pictures, geometry, entropy, energy)
+    Study(model: 8 heads, 1 windows; stages: pictures, geometry, folders, entropy, energy)
     >>> study.heads.index.names, len(study.heads)
     (FrozenList(['layer', 'head']), 8)
     """

@@ -12,6 +12,7 @@ from headscape.errors import InputError
 from headscape.study.stages.ablation import Ablation
 from headscape.study.stages.energy import Energy
 from headscape.study.stages.entropy import Entropy
+from headscape.study.stages.folders import Folders
 from headscape.study.stages.geometry import Geometry
 from headscape.study.stages.interaction import Interaction
 from headscape.study.stages.pictures import Pictures
@@ -22,6 +23,7 @@ from headscape.study.stages.stage import Stage
 STAGES: list[Stage] = [
     Pictures(),
     Geometry(),
+    Folders(),
     Entropy(),
     Energy(),
     Regularity(),
@@ -50,7 +52,7 @@ def chosen_stages(names: Iterable[str] | None) -> tuple[Stage, ...]:
     Examples
     --------
     >>> [stage.name for stage in chosen_stages(["energy", "entropy"])]
-    ['pictures', 'geometry', 'entropy', 'energy']
+    ['pictures', 'geometry', 'folders', 'entropy', 'energy']
     >>> [stage.name for stage in chosen_stages(["+softmax"])][-1]
     'softmax'
     """

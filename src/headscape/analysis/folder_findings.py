@@ -1,10 +1,10 @@
-"""What the folders of the head tree say, in sentences made from their numbers; nothing is built on what has no support."""
+"""What the folders of the head tree say, in sentences made from their numbers; none is built on little support."""
 
 import numpy as np
 import pandas as pd
 
 from headscape.analysis.folder_names import MIXED
-from headscape.analysis.head_folders import FOLLOWED, HeadFolders
+from headscape.analysis.head_folders import HeadFolders
 from headscape.analysis.tree_support import SUPPORTED
 
 MOST_NAMED = 4
@@ -25,7 +25,7 @@ def folder_findings(folders: HeadFolders) -> tuple[str, ...]:
         _named(folders),
         _split(folders),
         _about(folders.agreement),
-        _coordinates(folders.coordinates),
+        _coordinates(folders),
         _windows(folders),
         _steadier(folders.repetitions.steadiness),
     )
@@ -56,17 +56,17 @@ def _split(folders: HeadFolders) -> str:
     groups = _listed([str(size) for size in tree.folders.size[children]])
     windows = f"mean of {repetitions.n_windows} windows" if repetitions.n_windows > 1 else "one window"
     support = folders.support[children[tree.folders.size[children] > 1]]
-    steady = f"splits first into groups of {groups} heads"
+    split = f"and splits first into groups of {groups} heads"
     if len(support) and support.min() < SUPPORTED:
-        steady = f"has no stable first split (groups of {groups} heads; lowest support {support.min():.2f})"
-    opening = f"The tree of the {tree.n_points} heads ({windows}) has {tree.depth} levels and {steady}"
+        split = f"but no stable first split (groups of {groups} heads; lowest support {support.min():.2f})"
+    opening = f"The tree of the {tree.n_points} heads ({windows}) has {tree.depth} levels {split}"
     count = int(folders.counted().sum())
     if not count:
         return f"{opening}."
     drawn = "windows drawn again and " if repetitions.n_windows > 1 else ""
     return (
-        f"{opening}; {len(folders.supported())} of its {count} folders of 3 or more heads come back in at least half of "
-        f"{repetitions.draws} repetitions with {drawn}{repetitions.noise:.1%} noise."
+        f"{opening}; {len(folders.supported())} of its {count} folders of 3 or more heads come back in at least half "
+        f"of {repetitions.draws} repetitions with {drawn}{repetitions.noise:.1%} noise."
     )
 
 
@@ -76,25 +76,22 @@ def _about(agreement: pd.DataFrame) -> str:
     if excess.empty:
         return ""
     best = excess.loc[excess.groupby("attribute")["excess"].idxmax()].sort_values("excess", ascending=False)
+    rows = best.to_dict("records")
     told = [
-        f"{_MEANING[row.attribute][1]} {row.ami:.2f} at {row.folders:.0f} folders (shuffled"
-        f"{' inside layers' if row.attribute == 'key-value head' else ''} {row.shuffled:.2f})"
-        for row in best.itertuples()
+        f"{_MEANING[row['attribute']][1]} {row['ami']:.2f} at {row['folders']:.0f} folders (shuffled"
+        f"{' inside layers' if row['attribute'] == 'key-value head' else ''} {row['shuffled']:.2f})"
+        for row in rows
     ]
     numbers = f"adjusted mutual information with {', '.join(told)}"
-    words = [_MEANING[row.attribute][0] for row in best.itertuples() if row.excess >= _NO_AGREEMENT]
+    words = [_MEANING[row["attribute"]][0] for row in rows if row["excess"] >= _NO_AGREEMENT]
     if not words:
         return f"The head tree follows none of depth, function and wiring: {numbers}."
     then = f", then {' and '.join(words[1:])}" if len(words) > 1 else ""
     return f"The head tree is mostly about {words[0]}{then}: {numbers}."
 
 
-def _coordinates(coordinates: pd.DataFrame) -> str:
-    told = [
-        f"coordinate {row.coordinate} follows {row.follows} ({row.rank_correlation:.2f})"
-        for row in coordinates.itertuples()
-        if abs(row.rank_correlation) >= FOLLOWED
-    ]
+def _coordinates(folders: HeadFolders) -> str:
+    told = [f"coordinate {i} follows {name}" for i, name in enumerate(folders.followed(), 1) if name]
     return f"On the map of the heads {', '.join(told)} (rank correlation)." if told else ""
 
 

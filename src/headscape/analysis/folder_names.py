@@ -1,4 +1,4 @@
-"""What the heads of a folder have in common: patterns, layers and key-value heads that tell it from the rest, in words."""
+"""What the heads of a folder have in common: patterns, layers, key-value heads that tell it from the rest, in words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -93,13 +93,20 @@ class HeadFolders:
         return self.repetitions.consensus
 
     def supported(self) -> NDArray[np.int64]:
-        """Return the distinct folders of 3 and more heads, without the root, that come back in half of the repetitions."""
+        """Return those of the counted folders that come back in at least half of the repetitions."""
         return np.flatnonzero(self.counted() & (self.support >= SUPPORTED))
 
     def counted(self) -> NDArray[np.bool_]:
         """Mark the distinct folders of 3 and more heads, without the root."""
         size = self.geometry.tree.folders.size
         return np.asarray((size >= FEWEST_HEADS) & (size < self.geometry.tree.n_points))
+
+    def followed(self) -> list[str]:
+        """Return what each diffusion coordinate follows, as "first token, r = -0.90"; empty below 0.5."""
+        rows = self.coordinates.to_dict("records")
+        words = [f"{row['follows']}, r = {row['rank_correlation']:.2f}" for row in rows]
+        strong = self.coordinates["rank_correlation"].abs() >= FOLLOWED
+        return [word if follows else "" for word, follows in zip(words, strong, strict=True)]
 
     def name_of_heads(self) -> list[str]:
         """Return for each head the name of the smallest folder with a name that holds it; empty if none does."""
@@ -116,7 +123,7 @@ class HeadFolders:
         folders = tree.folders
         rows = [
             {
-                "folder": i,
+                "folder": int(i),
                 "parent": int(folders.parent[i]),
                 "level": int(folders.first_level[i]),
                 "size": int(folders.size[i]),
@@ -124,7 +131,7 @@ class HeadFolders:
                 "support_windows": support.windows[i],
                 "support_noise": support.noise[i],
                 "name": self.names[i],
-                "heads": " ".join(labels[p] for p in tree.folder(i)),
+                "heads": " ".join(labels[p] for p in tree.folder(int(i))),
             }
             for i in np.flatnonzero(folders.size > 1)
         ]

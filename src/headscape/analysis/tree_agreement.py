@@ -142,7 +142,7 @@ def agreement_of_trees(tree: PartitionTree, trees: Sequence[PartitionTree]) -> l
 
 
 def rank_correlation_of_emds(emds: Sequence[FloatArray64]) -> FloatArray64:
-    """Return the rank correlations of the head EMDs between all pairs of windows; empty if all are equally far apart."""
+    """Return the rank correlations of the head EMDs between all pairs of windows; empty below 3 heads."""
     upper = np.triu_indices(len(emds[0]), k=1)
     values = np.stack([emd[upper] for emd in emds])
     if values.shape[1] < 2:
@@ -151,9 +151,9 @@ def rank_correlation_of_emds(emds: Sequence[FloatArray64]) -> FloatArray64:
     return np.asarray(correlations[np.triu_indices(len(emds), k=1)])
 
 
-def proper_levels(tree: PartitionTree) -> list[tuple[int, NDArray[np.integer[Any]]]]:
+def proper_levels(tree: PartitionTree) -> list[tuple[int, IntArray]]:
     """Return number of folders and labels of every level between the root and the points."""
-    rows = zip(folder_counts(tree), tree.labels, strict=True)
+    rows = zip(folder_counts(tree), tree.labels.astype(np.int64), strict=True)
     return [(k, row) for k, row in rows if 1 < k < tree.n_points]
 
 

@@ -166,7 +166,7 @@ def membership(tree: PartitionTree, chosen: NDArray[np.int64]) -> NDArray[np.flo
     """Return the 0/1 matrix (folder x point) of some distinct folders of a tree."""
     place = tree.labels[-1]  # every folder is a range of the leaf order
     start, stop = tree.folders.start[chosen, None], tree.folders.stop[chosen, None]
-    return ((place >= start) & (place < stop)).astype(np.float32)
+    return np.asarray((place >= start) & (place < stop), dtype=np.float32)
 
 
 def _largest_jaccard(own: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -91,7 +91,7 @@ def tree_figure(
     shade = np.array([value[tree.folder(i)].mean() for i in range(tree.n_folders)])
     area = 6 + 60 * np.sqrt(folders.size / tree.n_points)
     faded = 1.0 if support is None else np.maximum(support, FADED)
-    points = axes.scatter(middle, height, c=shade, s=area, cmap=SEQUENTIAL, zorder=3, alpha=faded)
+    points = axes.scatter(middle, height, c=shade, s=area, cmap=SEQUENTIAL, zorder=3, alpha=faded)  # type: ignore[arg-type]  # an array is one opacity a point
     figure.colorbar(points, ax=axes, label=meaning, shrink=0.8)
     label_points(axes.xaxis, [organization.labels(axis)[p] for p in tree.order], rotate=True)
     axes.set_yticks([])

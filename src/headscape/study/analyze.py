@@ -71,9 +71,9 @@ def analyze(
         ``quick``) spread evenly over the text, and all of a list or batch. Of a capture, a study or tensors, the first
         ``windows``.
     stages
-        Names of the stages to run, out of "geometry", "folders", "entropy", "energy", "regularity", "interaction", "softmax"
-        and "ablation"; by default all but the last two, which take minutes. "+softmax" adds a stage to the default
-        ones. What a stage needs runs too, and stages that are finished in ``out`` are part of the study.
+        Names of the stages to run, out of "geometry", "folders", "entropy", "energy", "regularity", "interaction",
+        "softmax" and "ablation"; by default all but the last two, which take minutes. "+softmax" adds a stage to the
+        default ones. What a stage needs runs too, and stages that are finished in ``out`` are part of the study.
     quick
         Fewer and shorter windows: a first look in a minute.
     field
@@ -91,9 +91,10 @@ def analyze(
     engine, progress
         How work is spread, by default one thread a core; progress callback.
     **options
-        Those of :func:`headscape.organize` (``n_iter``, ``alpha``, ...) and of the stages: ``k``, ``p``, ``fields``
-        and ``sensitivity`` (entropy), ``lengths`` and ``signatures`` (energy), ``softmax_windows``,
-        ``softmax_n_iter``, ``masked``, ``causal`` and ``draws`` (softmax), ``methods`` (ablation).
+        Those of :func:`headscape.organize` (``n_iter``, ``alpha``, ...) and of the stages: ``noise`` and
+        ``repetitions`` (folders), ``k``, ``p``, ``fields`` and ``sensitivity`` (entropy), ``lengths`` and
+        ``signatures`` (energy), ``softmax_windows``, ``softmax_n_iter``, ``masked``, ``causal`` and ``draws``
+        (softmax), ``methods`` (ablation).
 
     Returns
     -------

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headscape.analysis.folder_findings import folder_findings
 from headscape.analysis.folder_names import FolderAttributes
-from headscape.analysis.head_folders import FOLLOWED, HeadFolders, Repetitions, head_folders
+from headscape.analysis.head_folders import HeadFolders, Repetitions, head_folders
 from headscape.analysis.tree_agreement import agreement_of_trees, rank_correlation_of_emds, steadiness
 from headscape.analysis.tree_support import Grow, TreeSupport, consensus_tree, tree_support
 from headscape.geometry.affinity import emd_affinity
@@ -156,12 +156,7 @@ class Folders(Stage):
         nearest = np.argsort(others, axis=1, kind="stable")[:, 1 : NEAREST + 1]
         data = {
             "coordinates": found.geometry.diffusion_map(n_components=3).round(7).tolist(),
-            "coordinates_follow": [
-                f"{row.follows}, r = {row.rank_correlation:.2f}"
-                if abs(row.rank_correlation) >= FOLLOWED
-                else ""
-                for row in found.coordinates.itertuples()
-            ],
+            "coordinates_follow": found.followed(),
             "order": order.tolist(),
             "folders": {
                 "parent": folders.parent.tolist(),

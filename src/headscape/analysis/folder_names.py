@@ -267,12 +267,12 @@ def readable(name: str) -> str:
 
 
 def layer_range(layers: Sequence[Any] | NDArray[np.int64], *, close: bool) -> str:
-    """Return the layers of some heads in words; of those that lie close together, the range of the middle 80 %.
+    """Return the layers of some heads in words; of those close together, the range of the middle 80 %.
 
     Examples
     --------
     >>> layer_range([3, 4, 4, 5, 5, 5, 5, 6, 6, 6, 28], close=True), layer_range([7, 7], close=False)
-    ('mostly layers 4-6', 'layer 7')
+    ('mostly layers 3-6', 'layer 7')
     """
     low, high = int(np.min(layers)), int(np.max(layers))
     if close:

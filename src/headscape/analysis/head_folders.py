@@ -109,8 +109,8 @@ class HeadFolders:
         return [word if follows else "" for word, follows in zip(words, strong, strict=True)]
 
     def name_of_heads(self) -> list[str]:
-        """Return for each head the name of the smallest folder with a name that holds it; empty if none does."""
-        names = [""] * self.geometry.tree.n_points
+        """Return for each head the name of the smallest folder with a name that holds it, or "none"."""
+        names = ["none"] * self.geometry.tree.n_points
         for index, name in enumerate(self.names):  # folders come before their children
             if name and name != MIXED:
                 for head in self.geometry.tree.folder(index):
@@ -185,8 +185,8 @@ def coordinates_follow(coordinates: FloatArray64, attributes: FolderAttributes) 
     Examples
     --------
     >>> known = FolderAttributes(np.arange(4), {"first_token": np.array([0.1, 0.9, 0.2, 0.8])})
-    >>> coordinates_follow(np.array([[-1.0], [-9.0], [-2.0], [-8.0]]), known).iloc[0].tolist()
-    [1, 'first token', -1.0]
+    >>> coordinates_follow(np.array([[-1.0], [-9.0], [-2.0], [-8.0]]), known).to_dict("records")
+    [{'coordinate': 1, 'follows': 'first token', 'rank_correlation': -1.0}]
     """
     known = {readable(name): values for name, values in attributes.scores.items()} | {
         "layer": attributes.layers

@@ -141,6 +141,8 @@ def consensus_tree(trees: Sequence[PartitionTree], same: float = SAME_FOLDER) ->
     >>> consensus_tree(trees).levels()[1]
     [[0, 1], [2, 3]]
     """
+    if len(trees) == 1:
+        return trees[0]
     found = [(membership(tree, chosen := proper_folders(tree)), tree, chosen) for tree in trees]
     share = np.concatenate([folder_support(tree, trees, same)[chosen] for _, tree, chosen in found])
     folders = np.concatenate([rows for rows, _, _ in found])

@@ -84,7 +84,7 @@ def test_every_window_is_organized_once_and_its_trees_are_used(monkeypatch):
 
 def test_findings_speak_of_the_numbers(study):
     text = " ".join(study.findings)
-    assert study["entropy"].stability.verdict in study.findings[0]
+    assert study["entropy"].stability.verdict in text
     assert f"{np.median(study['energy'].tables.kv_heads['mu_K']):.2f}" in text
     assert "12 heads" in text
 
@@ -119,7 +119,7 @@ def test_softmax_joins_when_asked_for_and_says_its_verdict():
 
 
 def test_unknown_stages_are_named():
-    with pytest.raises(InputError, match=r"stages are geometry, entropy, energy.*'entropie'"):
+    with pytest.raises(InputError, match=r"stages are geometry, folders, entropy, energy.*'entropie'"):
         small_study(stages=["entropie"])
 
 
@@ -177,7 +177,7 @@ def test_a_finished_study_is_read_not_measured(tmp_path):
 def test_a_stage_can_be_added_later(tmp_path):
     small_study(out=tmp_path, stages=["entropy"])
     study = small_study(out=tmp_path, stages=["energy"])
-    assert list(study.results) == ["pictures", "geometry", "entropy", "energy"]
+    assert list(study.results) == ["pictures", "geometry", "folders", "entropy", "energy"]
 
 
 def test_a_folder_of_other_parameters_is_refused(tmp_path):
@@ -327,7 +327,7 @@ def test_few_windows_say_nothing_that_needs_more(study):
 def test_a_stage_is_added_to_a_study_in_its_own_folder(tmp_path):
     small_study(out=tmp_path, stages=["entropy"], k=50)
     study = analyze(tmp_path, stages=["energy"], out=tmp_path, n_iter=1, k=50)
-    assert list(study.results) == ["pictures", "geometry", "entropy", "energy"]
+    assert list(study.results) == ["pictures", "geometry", "folders", "entropy", "energy"]
     assert study.windows == 3
 
 

@@ -44,7 +44,7 @@ def test_planted_folders_have_support_and_splits_of_noise_have_none(kind):
 
 
 def test_splits_smaller_than_the_noise_do_not_come_back():
-    group, emds = planted_windows(windows=1, noise=1e-6)
+    _, emds = planted_windows(windows=1, noise=1e-6)
     tree = grow("flexible")(emds[0])
     found = tree_support(tree, emds, [tree], grow("flexible"))
     np.testing.assert_array_equal(found.both, found.noise)

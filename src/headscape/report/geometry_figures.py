@@ -25,20 +25,32 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PLURALS = {"query": "queries", "key": "keys", "head": "heads"}
+FADED = 0.15
+"""Opacity of a folder that never comes back."""
 
 
 def organization_figures(x: Any, organization: Organization, head: int | None = None) -> dict[str, Figure]:
     """Return all figures of an organization by name, ready to be saved."""
+    of_heads = head_figures(organization) if "head" in organization.axes else {}
+    return {**of_heads, **token_figures(x, organization, head)}
+
+
+def head_figures(organization: Organization, support: NDArray[np.float64] | None = None) -> dict[str, Figure]:
+    """Return affinity, tree and diffusion maps of the heads; folders of little support are faded."""
+    return {
+        "affinity_head": affinity_figure(organization, "head"),
+        "tree_head": tree_figure(organization, "head", support),
+        "diffusion_map_head_2d": diffusion_figure(organization, "head", dimensions=2),
+        "diffusion_map_head_3d": diffusion_figure(organization, "head", dimensions=3),
+    }
+
+
+def token_figures(x: Any, organization: Organization, head: int | None = None) -> dict[str, Figure]:
+    """Return affinities and trees of queries and keys, and a head before and after."""
     array = np.asarray(x)
+    if "head" in organization.axes and head is None:
+        head = _typical_head(array)
     figures: dict[str, Figure] = {}
-    if "head" in organization.axes:
-        head = _typical_head(array) if head is None else head
-        figures |= {
-            "affinity_head": affinity_figure(organization, "head"),
-            "tree_head": tree_figure(organization, "head"),
-            "diffusion_map_head_2d": diffusion_figure(organization, "head", dimensions=2),
-            "diffusion_map_head_3d": diffusion_figure(organization, "head", dimensions=3),
-        }
     for axis in ("query", "key"):
         figures[f"affinity_{axis}"] = affinity_figure(organization, axis)
         figures[f"tree_{axis}"] = tree_figure(organization, axis)
@@ -65,8 +77,13 @@ def affinity_figure(organization: Organization, axis: str = "head") -> Figure:
     return figure
 
 
-def tree_figure(organization: Organization, axis: str = "head") -> Figure:
-    """Draw the tree of an axis; heads are colored by their layer (OA figure 3c)."""
+def tree_figure(
+    organization: Organization, axis: str = "head", support: NDArray[np.float64] | None = None
+) -> Figure:
+    """Draw the tree of an axis; heads are colored by their layer (OA figure 3c).
+
+    With the support of every distinct folder, folders of little support are faded.
+    """
     from matplotlib.collections import LineCollection
 
     tree = organization.trees[axis]
@@ -81,15 +98,16 @@ def tree_figure(organization: Organization, axis: str = "head") -> Figure:
     axes.add_collection(LineCollection(list(segments), colors="#9ca3af", linewidths=0.7))
     value, meaning = _point_values(organization, axis)
     shade = np.array([value[tree.folder(i)].mean() for i in range(tree.n_folders)])
-    points = axes.scatter(
-        middle, height, c=shade, s=6 + 60 * np.sqrt(folders.size / tree.n_points), cmap=SEQUENTIAL, zorder=3
-    )
+    area = 6 + 60 * np.sqrt(folders.size / tree.n_points)
+    faded = 1.0 if support is None else np.maximum(support, FADED)
+    points = axes.scatter(middle, height, c=shade, s=area, cmap=SEQUENTIAL, zorder=3, alpha=faded)  # type: ignore[arg-type]  # an array is one opacity a point
     figure.colorbar(points, ax=axes, label=meaning, shrink=0.8)
     label_points(axes.xaxis, [organization.labels(axis)[p] for p in tree.order], rotate=True)
     axes.set_yticks([])
     for side in ("left", "right", "top"):
         axes.spines[side].set_visible(False)
-    remark = f"{tree.n_points} points, {tree.n_folders} folders, {tree.depth} levels; root at the top"
+    fading = "" if support is None else "; pale: little support"
+    remark = f"{tree.n_points} points, {tree.n_folders} folders, {tree.depth} levels; root at the top{fading}"
     set_heading(axes, f"Tree of the {_PLURALS[axis]}", remark)
     return figure
 

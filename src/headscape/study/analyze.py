@@ -74,8 +74,8 @@ def analyze(
         ``quick``) spread evenly over the text, and all of a list or batch. Of a capture, a study or tensors, the first
         ``windows``.
     stages
-        Names of the stages to run, out of "geometry", "patterns", "sinks", "entropy", "energy", "regularity",
-        "interaction", "softmax" and "ablation"; by default all but the last two, which take minutes. "+softmax" adds a
+        Names of the stages to run, out of "geometry", "patterns", "folders", "sinks", "entropy", "first_test",
+        "energy", "regularity", "interaction", "softmax" and "ablation"; by default all but the last two, which take minutes. "+softmax" adds a
         stage to the default ones. What a stage needs runs too, and stages that are finished in ``out`` are part of the
         study.
     quick
@@ -100,9 +100,10 @@ def analyze(
     engine, progress
         How work is spread, by default one thread a core; progress callback.
     **options
-        Those of :func:`headscape.organize` (``n_iter``, ``alpha``, ...) and of the stages: ``k``, ``p``, ``fields``
-        and ``sensitivity`` (entropy), ``lengths`` and ``signatures`` (energy), ``softmax_windows``,
-        ``softmax_n_iter``, ``masked``, ``causal`` and ``draws`` (softmax), ``methods`` (ablation).
+        Those of :func:`headscape.organize` (``n_iter``, ``alpha``, ...) and of the stages: ``noise`` and
+        ``repetitions`` (folders), ``k``, ``p``, ``fields`` and ``sensitivity`` (entropy), ``lengths`` and
+        ``signatures`` (energy), ``softmax_windows``, ``softmax_n_iter``, ``masked``, ``causal`` and ``draws``
+        (softmax), ``methods`` (ablation).
 
     Returns
     -------
@@ -119,7 +120,7 @@ def analyze(
     >>> capture = Capture.from_arrays(rng.normal(size=(2, 4, 32, 8)), rng.normal(size=(2, 2, 32, 8)))
     >>> study = analyze(capture, stages=["entropy", "energy"])
     >>> study
-    Study(model: 8 heads, 1 window; stages: pictures, geometry, entropy, energy)
+    Study(model: 8 heads, 1 window; stages: pictures, geometry, folders, entropy, energy)
     >>> study.heads.index.names, len(study.heads)
     (FrozenList(['layer', 'head']), 8)
     """

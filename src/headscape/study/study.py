@@ -249,9 +249,11 @@ class Study:
             return cls(data, results, parameters, _read_about(folder, store), folder)
 
     def nearest(self, layer: int, head: int, count: int = 8) -> pd.DataFrame:
-        """Return the heads nearest to one in the tree EMD of the first window."""
+        """Return the heads nearest to one in the tree EMD, mean over windows."""
         index = self._index((layer, head))
-        distances = self.organization.emd["head"][index]
+        if "folders" not in self:
+            raise InputError('this study has no head geometry: run the analysis with the stage "folders".')
+        distances = self["folders"].geometry.emd[index]
         order = [int(i) for i in np.argsort(distances, kind="stable") if i != index][:count]
         frame = self.heads.iloc[order][[]].reset_index()
         frame["emd"] = distances[order]

@@ -204,8 +204,13 @@ class Capture:
     @property
     def kv_heads(self) -> tuple[tuple[int, int], ...]:
         """All (layer, key-value head) pairs, layer-major."""
+        return tuple(dict.fromkeys(self.kv_head_of_heads))
+
+    @property
+    def kv_head_of_heads(self) -> tuple[tuple[int, int], ...]:
+        """The (layer, key-value head) pair that each of the heads reads."""
         groups = {i.layer: i.n_heads // i.n_kv_heads for i in self._layers if i.stack == self.stack}
-        return tuple(dict.fromkeys((layer, head // groups[layer]) for layer, head in self.heads))
+        return tuple((layer, head // groups[layer]) for layer, head in self.heads)
 
     def select(
         self,

@@ -178,7 +178,7 @@ def test_a_finished_study_is_read_not_measured(tmp_path):
 def test_a_stage_can_be_added_later(tmp_path):
     small_study(out=tmp_path, stages=["entropy"])
     study = small_study(out=tmp_path, stages=["energy"])
-    assert list(study.results) == ["pictures", "geometry", "entropy", "energy"]
+    assert list(study.results) == ["pictures", "geometry", "folders", "entropy", "energy"]
 
 
 def test_a_folder_of_other_parameters_is_refused(tmp_path):
@@ -328,7 +328,7 @@ def test_few_windows_say_nothing_that_needs_more(study):
 def test_a_stage_is_added_to_a_study_in_its_own_folder(tmp_path):
     small_study(out=tmp_path, stages=["entropy"], k=50)
     study = analyze(tmp_path, stages=["energy"], out=tmp_path, n_iter=1, k=50)
-    assert list(study.results) == ["pictures", "geometry", "entropy", "energy"]
+    assert list(study.results) == ["pictures", "geometry", "folders", "entropy", "energy"]
     assert study.windows == 3
 
 

@@ -19,9 +19,10 @@ function setUpMap() {
   }
   function draw() {
     const axis = { gridcolor: style("--grid"), color: style("--quiet"), showbackground: false };
+    const title = (i) => [`coordinate ${i}`, data.geometry.coordinates_follow[i - 1]].filter(Boolean).map(plain).join(": ");
     const scene = { xaxis: { ...axis, title: { text: "1" } }, yaxis: { ...axis, title: { text: "2" } }, zaxis: { ...axis, title: { text: "3" } } };
     try {
-      plot("map-chart", traces(), { xaxis: { title: { text: "coordinate 1" } }, yaxis: { title: { text: "coordinate 2" } }, scene },
+      plot("map-chart", traces(), { xaxis: { title: { text: title(1) } }, yaxis: { title: { text: title(2) } }, scene },
         (event) => { const p = event.points[0]; if (p.curveNumber === 0) choose(p.pointNumber, "map"); }, dimensions === 2 ? "flat" : "solid");
     } catch (error) {
       dimensions = 2; press(["map-2d", "map-3d"], "map-2d"); draw();

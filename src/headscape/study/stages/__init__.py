@@ -13,6 +13,7 @@ from headscape.study.stages.ablation import Ablation
 from headscape.study.stages.energy import Energy
 from headscape.study.stages.entropy import Entropy
 from headscape.study.stages.first_test import FirstTest
+from headscape.study.stages.folders import Folders
 from headscape.study.stages.geometry import Geometry
 from headscape.study.stages.interaction import Interaction
 from headscape.study.stages.patterns import Patterns
@@ -26,6 +27,7 @@ STAGES: list[Stage] = [
     Pictures(),
     Geometry(),
     Patterns(),
+    Folders(),
     Sinks(),
     Entropy(),
     FirstTest(),
@@ -56,7 +58,7 @@ def chosen_stages(names: Iterable[str] | None) -> tuple[Stage, ...]:
     Examples
     --------
     >>> [stage.name for stage in chosen_stages(["energy", "entropy"])]
-    ['pictures', 'geometry', 'entropy', 'energy']
+    ['pictures', 'geometry', 'folders', 'entropy', 'energy']
     >>> [stage.name for stage in chosen_stages(["+softmax"])][-1]
     'softmax'
     """

@@ -80,9 +80,8 @@ class Patterns(Stage):
             for r in results
         ]
         detail = head_patterns_over(windows, context.heads, seed=int(context.parameters["seed"]))
-        ordered = ["name", "pattern", *detail.scores, "sink_key", "offset_by"]
         return Outcome(
-            detail.table[ordered],
+            detail.table,
             (
                 detail.sentence,
                 *detail.on_repeats,

@@ -19,17 +19,17 @@ _MEANING = {
 }
 
 
-def folder_findings(folders: HeadFolders) -> tuple[str, ...]:
-    """Return the sentences, the most important first."""
-    sentences = (
-        _named(folders),
-        _split(folders),
-        _about(folders.agreement),
-        _coordinates(folders),
-        _windows(folders),
-        _steadier(folders.repetitions.steadiness),
-    )
-    return tuple(sentence for sentence in sentences if sentence)
+def folder_findings(folders: HeadFolders) -> dict[str, str]:
+    """Return the sentences by what they are about, the most important first; empty ones are left out."""
+    sentences = {
+        "names": _named(folders),
+        "tree": _about(folders.agreement),
+        "coordinates": _coordinates(folders),
+        "split": _split(folders),
+        "windows": _windows(folders),
+        "steadiness": _steadier(folders.repetitions.steadiness),
+    }
+    return {about: sentence for about, sentence in sentences.items() if sentence}
 
 
 def _named(folders: HeadFolders) -> str:

@@ -150,8 +150,8 @@ class HeadPatterns:
     Attributes
     ----------
     table : DataFrame, indexed by (layer, head)
-        One column a score, ``sink_key``, ``offset_by`` (query minus key), ``pattern`` (the kind, or "mixed") and
-        ``name`` (with its number).
+        ``name`` (with its number), ``pattern`` (the kind, or "mixed"), one column a score, ``sink_key`` and
+        ``offset_by`` (query minus key). NaN where the heads of a layer cannot show a pattern.
     chance
         What attention spread evenly over the visible keys scores, by score; the median head where layers differ.
     low, high : DataFrames
@@ -207,7 +207,7 @@ class HeadPatterns:
         if len(family) <= SHOWN:
             return ", ".join(heads)
         layers, most = family.index.get_level_values("layer"), int((numbers > 0.5).sum())
-        half = f"{most} with more than half of their attention; " if most else ""
+        half = f"{most} above 0.5; " if most else ""
         return f"{half}strongest: {', '.join(heads)}; layers {layers.min()}-{layers.max()}"
 
     @property
@@ -263,11 +263,11 @@ def head_patterns_over(
         for i in range(len(heads))
     ]
     columns = {
+        "name": [name for _, name in named],
+        "pattern": [kind for kind, _ in named],
         **mean,
         "sink_key": sink_key,
         "offset_by": offsets,
-        "pattern": [kind for kind, _ in named],
-        "name": [name for _, name in named],
     }
     chance = {name: float(np.nanmedian(chances[name])) for name in names}
     return HeadPatterns(pd.DataFrame(columns, index=index), chance, low, high, names)

@@ -138,7 +138,7 @@ def test_the_sentence_counts_families_and_names_their_strongest_heads():
     other = [0.0, 0.0, 0.0, 0.0, 0.75, 0.0, 0.1]
     heads = [(i, 2) for i in range(7)]
     sentence = head_patterns_over([window(first_token=scores, previous_token=other)], heads).sentence
-    for words in ("Of 7 heads", "4 attend most to the first token", "3 with more than half", "0.2 with 0.90"):
+    for words in ("Of 7 heads", "4 attend most to the first token", "3 above 0.5", "0.2 with 0.90"):
         assert words in sentence
     assert "layers 0-3" in sentence
     assert "1 attends most to the previous token (4.2 with 0.75)" in sentence

@@ -23,6 +23,7 @@ from headscape.report.geometry_figures import head_figures
 from headscape.report.pictures import gray_png
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
+from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, Option, Outcome, Stage
 from headscape.tensor.capture import Capture
@@ -37,6 +38,16 @@ NEAREST = 10
 # How much noise the trees are compared under: that of the support, and ten times as much.
 NOISE_FACTORS = (1, 10)
 STEADINESS_DRAWS = 10
+
+
+_ANSWERS = {
+    "names": Question.alike,
+    "tree": Question.alike,
+    "coordinates": Question.alike,
+    "split": Question.more,
+    "windows": Question.sure,
+    "steadiness": Question.more,
+}
 
 
 class Folders(Stage):
@@ -130,7 +141,7 @@ class Folders(Stage):
             columns["nearest_emd"] = emd.min(axis=1)
         return Outcome(
             context.frame(columns),
-            folder_findings(found),
+            (*_closest(found, labels), *(Finding(s, _ANSWERS[a]) for a, s in folder_findings(found).items())),
             detail=found,
             tables={"folders": found.to_frame(labels), "tree_agreement": found.agreement},
         )
@@ -177,6 +188,29 @@ class Folders(Stage):
         body, panel = page_file("geometry.html").split("<!-- panel -->")
         anchors = (("map", "Map"), ("tree", "Tree"), ("affinity", "Affinity"))
         return (Section("geometry", "", data, body, panel, page_file("geometry.js"), anchors=anchors),)
+
+
+def _closest(found: HeadFolders, labels: Sequence[str]) -> tuple[Finding, ...]:
+    """Say which two heads attend most alike, and how close that is among all pairs."""
+    emd = found.geometry.emd
+    pairs = np.triu_indices(len(emd), k=1)
+    if len(pairs[0]) < 3:
+        return ()
+    distances = emd[pairs]
+    order = np.argsort(distances, kind="stable")[:3]
+    named = [f"{labels[pairs[0][i]]} and {labels[pairs[1][i]]}" for i in order]
+    middle = float(np.median(distances))
+    sentence = f"The heads that attend most alike are {named[0]}, then {named[1]}, and {named[2]}"
+    if middle == 0:
+        return (Finding(f"{sentence}; most heads attend exactly alike.", Question.alike),)
+    share = distances[order[0]] / middle
+    return (
+        Finding(
+            f"{sentence}: the first pair lies {share:.2f} times as far apart as two typical heads.",
+            Question.alike,
+            f"tree EMD {distances[order[0]]:.4g}, median over all pairs {middle:.4g}.",
+        ),
+    )
 
 
 def _head_kind(context: Context) -> Any:

@@ -14,6 +14,7 @@ from headscape.errors import HeadscapeError
 from headscape.recorder.inputs import WindowInput
 from headscape.recorder.probes import probed, repeated_tokens, replaced_tokens
 from headscape.study.stages.context import Context, Data
+from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, NotApplicableError, Outcome, Stage
 from headscape.tensor.attention_record import causal_visibility, full_visibility
@@ -25,6 +26,10 @@ REPLACED_WINDOWS = 2
 BLOCK = 1 << 21
 """Entries of the attention that are scored at a time."""
 RANDOM = ("induction", "duplicate_token")
+_CHANCE = (
+    "Scores are shares of attention, means over {} windows; a name needs a score well above that of attention spread "
+    "evenly (patterns.csv has all scores with their intervals and chance levels)."
+)
 NO_MODEL = "the model is not at hand"
 _PANEL = ("first_token", "previous_token", "induction_repeats")
 _HIDDEN = ("duplicate_token_repeats", "duplicate_token_random", "induction_random", "sharp")
@@ -80,12 +85,11 @@ class Patterns(Stage):
             for r in results
         ]
         detail = head_patterns_over(windows, context.heads, seed=int(context.parameters["seed"]))
-        ordered = ["name", "pattern", *detail.scores, "sink_key", "offset_by"]
         return Outcome(
-            detail.table[ordered],
+            detail.table,
             (
-                detail.sentence,
-                *detail.on_repeats,
+                Finding(detail.sentence, Question.kinds, _CHANCE.format(len(results))),
+                *(Finding(sentence, Question.kinds) for sentence in detail.on_repeats),
                 *_left_out(detail, results),
                 *_without_special(context, detail),
             ),

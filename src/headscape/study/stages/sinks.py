@@ -16,6 +16,7 @@ from headscape.errors import InputError
 from headscape.geometry.organization import Organization, organize
 from headscape.report.section import Section
 from headscape.study.stages.context import Context
+from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.geometry import organization_of
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import NotApplicableError, Outcome, Stage
@@ -126,11 +127,14 @@ class Sinks(Stage):
             few = result.attributes["queries"] < FEWEST_QUERIES
             why = f": a window needs at least {FEWEST_QUERIES} queries" if few else ""
             sentence = f"No key is an attention sink in the first window{why}; there is no second map."
-            return Outcome(context.frame({}), (sentence,), detail=effect, headlines=0)
+            return Outcome(context.frame({}), (sentence,), detail=effect)
         left_out = context.parameters["field"] == WITHOUT_SINKS
         return Outcome(
             context.frame({}),
-            (_sinks_in_words(effect, left_out), *_geometry_in_words(effect, left_out)),
+            (
+                Finding(_sinks_in_words(effect, left_out), Question.unusual),
+                *(Finding(sentence, Question.alike) for sentence in _geometry_in_words(effect, left_out)),
+            ),
             remarks=() if effect.without is None else effect.without.warnings,
             detail=effect,
             tables={"sinks": effect.to_frame()},

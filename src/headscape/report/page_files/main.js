@@ -2,15 +2,20 @@
 function setUpSections() {
   const titles = [["findings", "Findings"], ...data.titles, ["heads", "Heads"], ["about", "About"]];
   for (const [id, title] of titles) byId("nav").append(element("a", title, { href: `#${id}` }));
-  if (data.measures.some((measure) => measure.numeric)) setUpMeasures(); else byId("measures").hidden = true;
-  setUpPanelNumbers(); setUpTable();
+  const links = byId("nav"), menu = byId("menu");
+  const open = (is) => { links.classList.toggle("open", is); menu.setAttribute("aria-expanded", String(is)); };
+  menu.addEventListener("click", () => open(!links.classList.contains("open")));
+  links.addEventListener("click", () => open(false));
+  links.addEventListener("keydown", (event) => { if (event.key === "Escape") { open(false); menu.focus(); } });
+  if (families.length || data.measures.some((measure) => measure.numeric && measure.table)) setUpMeasures(); else byId("measures").hidden = true;
+  setUpSelection(); setUpSearch(); setUpPanelNumbers(); setUpTable();
   for (const [number, chart] of data.charts.entries()) setUpChart(`chart-${number}`, chart);
 }
 
 // A chart that a stage describes without a script: the chosen head is marked where its points are heads.
 function setUpChart(id, { traces, layout: extra, heads }) {
   function draw() {
-    const shown = traces.map((trace, i) => (i === 0 && heads.length ? { text: heads.map((h) => `head ${names[h]}`), ...trace } : trace));
+    const shown = traces.map((trace, i) => (i === 0 && heads.length ? { text: heads.map((h) => headText(h)), ...trace } : trace));
     const at = heads.indexOf(chosen);
     const [first] = traces;
     const ring = at < 0 || !first.x || !first.y ? [] : [{ type: "scatter", mode: "markers", x: [first.x[at]], y: [first.y[at]], hoverinfo: "skip", marker: { size: 15, color: "rgba(0,0,0,0)", line: { width: 3, color: style("--mark") } } }];
@@ -76,7 +81,7 @@ function setUpPrinting() {
 
 async function start() {
   chosen = firstChoice();
-  setUpTheme(); setUpPrinting(); setUpSections(); setUpStages();
+  setUpTheme(); setUpPrinting(); setUpSections(); setUpStages(); setUpSaving(); setUpHelp(); setUpMenus();
   for (const view of views) if (view.drawn) markView(view, "start");
   // Words, table and panel are on the screen and answer before the charts begin.
   await painted();

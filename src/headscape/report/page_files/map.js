@@ -33,8 +33,8 @@ function setUpMap() {
     chart.dataset.listening = "yes";
     chart.on("plotly_selected", (event) => {
       const heads = event ? event.points.filter((p) => p.curveNumber === 0).map((p) => p.pointNumber) : [];
-      // The chart finishes its own drawing first.
-      if (event) setTimeout(() => select(heads, "lasso on the map"));
+      // The chart finishes its own drawing first; and it tells of no heads when the outline goes.
+      if (heads.length) setTimeout(() => select(heads, "lasso on the map"));
     });
     chart.on("plotly_deselect", () => setTimeout(() => select([])));
   }

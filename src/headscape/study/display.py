@@ -55,8 +55,8 @@ def _facts(study: "Study") -> list[tuple[str, str]]:
         ("key-value head", len(kv_heads)),
         ("window", study.windows),
     ]
-    facts = [(word if number == 1 else f"{word}s", number) for word, number in counts]
-    facts += [
+    facts = [
+        *((word if number == 1 else f"{word}s", number) for word, number in counts),
         ("tokens a window", len(data.tokens(0))),
         ("organized field", study.parameters["field"] if study.organizations else ""),
     ]

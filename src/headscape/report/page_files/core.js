@@ -142,6 +142,9 @@ const colorbar = (title) => ({ thickness: 10, outlinewidth: 0, tickfont: { size:
 function plot(id, traces, extra, onClick, kind = "flat") {
   const box = byId(id);
   Plotly.react(box, traces, layout(extra), config(kind));
+  // A picture may hold no buttons: the box is a group with the chart's label, and what is drawn is silent.
+  box.setAttribute("role", "group");
+  for (const drawing of box.querySelectorAll(".main-svg")) drawing.setAttribute("aria-hidden", "true");
   if (onClick && !box.dataset.bound) { box.on("plotly_click", onClick); box.dataset.bound = "yes"; }
 }
 

@@ -36,11 +36,18 @@ function setUpSaving() {
   }
 }
 
-// Menus close as people expect: Escape, or a click elsewhere.
+// Menus close as people expect, by Escape or a click elsewhere, and stay on the screen.
 function setUpMenus() {
   const open = () => document.querySelectorAll("details.menu[open]");
   document.addEventListener("click", (event) => { for (const menu of open()) if (!menu.contains(event.target)) menu.open = false; });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") for (const menu of open()) { menu.open = false; menu.firstElementChild.focus(); }
   });
+  document.addEventListener("toggle", ({ target }) => {
+    if (!target.classList.contains("menu") || !target.open) return;
+    const sheet = target.querySelector(".sheet");
+    sheet.style.translate = "";
+    const { left, right } = sheet.getBoundingClientRect();
+    sheet.style.translate = `${Math.max(8 - left, 0) + Math.min(innerWidth - 8 - right, 0)}px 0`;
+  }, true);
 }

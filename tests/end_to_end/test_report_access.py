@@ -305,11 +305,3 @@ def test_the_first_screen_opens_with_the_first_finding(page, study):
     )
     assert order == ["opening", "warnings", "sentences"]
     assert run(page, "return document.getElementById('opening').getBoundingClientRect().bottom < innerHeight")
-
-
-def test_the_link_keeps_more_than_the_head(page, report):
-    browser.open_page(page, report, "#head=1.1&note=x")
-    look_at(page, "map-chart")
-    type_into(page, "#filter", "")
-    run(page, "document.getElementById('next').click()")
-    assert run(page, "return location.hash") == "#head=1.2&note=x"

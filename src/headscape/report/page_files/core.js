@@ -34,14 +34,7 @@ function choose(index, from) {
   chosen = index;
   for (const view of views) if (view.drawn) markView(view, from);
   byId("announce").textContent = `Head ${names[index]} chosen`;
-  setLink("head", names[index]);
-}
-
-// The address keeps what is chosen, so that a link to it can be sent; an empty value leaves the link.
-function setLink(key, value) {
-  const link = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
-  if (value === "") link.delete(key); else link.set(key, value);
-  history.replaceState(null, "", `#${link}`);
+  history.replaceState(null, "", `#head=${names[index]}`);
 }
 
 // Selects heads in all views; no heads clear the selection.

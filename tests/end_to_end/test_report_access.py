@@ -14,7 +14,6 @@ import browser
 from report_pages import (
     charts,
     click,
-    look_at,
     look_at_everything,
     named_report,
     run,

@@ -14,11 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from headscape.errors import MissingDependencyError
-from headscape.report.section import Section, page_file
+from headscape.report.section import Chart, Section, page_file
 from headscape.tensor.store import write_text_atomically
 
 FIRST_FINDINGS = 4
-SCRIPTS = ("core.js", "measures.js", "panel.js", "table.js")
+SCRIPTS = (
+    "core.js",
+    "names.js",
+    "filters.js",
+    "help.js",
+    "save.js",
+    "measures.js",
+    "map.js",
+    "tree.js",
+    "panel.js",
+    "table.js",
+)
 
 
 @dataclass(frozen=True)
@@ -32,10 +43,11 @@ class PageData:
     heads
         ``names``, ``layer`` and ``head`` of every head, in the order of the head axis.
     measures
-        One dict per column of the head table: ``key``, ``title``, ``meaning``, ``values``, ``numeric``, and
-        whether it stands in the ``table`` and in the ``panel``.
+        One dict per column of the head table: ``key``, ``title``, ``meaning``, ``stage``, ``values``, ``numeric``,
+        and whether it stands in the ``table`` (as it opens) and in the ``panel``. The columns ``pattern`` and
+        ``name`` name the heads.
     findings, warnings
-        Sentences; warnings as dicts with ``title`` and ``message``.
+        Sentences, the first of which opens the page; warnings as dicts with ``title`` and ``message``.
     facts, about
         Pairs of a label and a value; in ``about`` a third entry says whether the value is code.
     first
@@ -95,14 +107,14 @@ def page_html(data: PageData) -> str:
 
 def _words(data: PageData) -> dict[str, str]:
     """Return the words of the page as HTML."""
-    first, rest = data.findings[:FIRST_FINDINGS], data.findings[FIRST_FINDINGS:]
+    opening, first, rest = data.findings[:1], data.findings[1:FIRST_FINDINGS], data.findings[FIRST_FINDINGS:]
     facts = [f"<div><b>{html.escape(value)}</b>{html.escape(label)}</div>" for label, value in data.facts]
     warnings = [
         f'<p role="note"><b>⚠ {html.escape(w["title"])}</b> {html.escape(w["message"])}</p>'
         for w in data.warnings
     ]
     more = (
-        f'<details id="more" class="more"><summary>{len(rest)} more findings</summary>'
+        f'<details id="more" class="more"><summary>{counted(len(rest), "more finding")}</summary>'
         f'<ol class="sentences" start="{FIRST_FINDINGS + 1}">{_items(rest)}</ol></details>'
     )
     about = []
@@ -111,12 +123,24 @@ def _words(data: PageData) -> dict[str, str]:
         about.append(f"<dt>{html.escape(label)}</dt><dd>{text}</dd>")
     return {
         "name": html.escape(data.title),
+        "opening": "".join(f'<p id="opening" class="opening">{html.escape(one)}</p>' for one in opening),
         "facts": "".join(facts),
         "warnings": "".join(warnings),
         "first_findings": _items(first),
         "more_findings": more if rest else "",
         "about": "".join(about),
     }
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number with its noun, in the plural where there is not one.
+
+    Examples
+    --------
+    >>> counted(1, "window"), counted(3, "window")
+    ('1 window', '3 windows')
+    """
+    return f"{number} {word if number == 1 else word + 's'}"
 
 
 def _items(sentences: Iterable[str]) -> str:
@@ -132,12 +156,20 @@ def _bodies(sections: Iterable[Section]) -> str:
             anchor = f' id="{html.escape(section.key)}"' if place == 0 else ""
             hint = f'<p class="hint">{html.escape(section.text)}</p>' if place == 0 and section.text else ""
             bodies.append(
-                f'<section{anchor} class="card half"><div class="bar"><h2>{html.escape(chart.title)}</h2></div>{hint}'
+                f'<section{anchor} class="card half"><div class="bar"><h2{_help(chart)}>{html.escape(chart.title)}</h2>'
+                f"</div>{hint}"
                 f'<div class="chart" id="chart-{number}" role="img" aria-label="{html.escape(chart.title)}"></div>'
                 "</section>"
             )
             number += 1
     return "\n".join(body for body in bodies if body)
+
+
+def _help(chart: Chart) -> str:
+    """Return the attributes that give a heading its "?"."""
+    if not chart.help:
+        return ""
+    return f' data-help="{html.escape(chart.help)}" data-docs="{html.escape(chart.docs)}"'
 
 
 def _scripts(sections: Iterable[Section]) -> str:

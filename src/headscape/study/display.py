@@ -44,11 +44,14 @@ def page_data(study: "Study") -> PageData:
 def _facts(study: "Study") -> list[tuple[str, str]]:
     data = study.data
     kv_heads = getattr(data, "kv_heads", ())
+    counts = [
+        ("head", len(data.heads)),
+        ("layer", len(data.layers)),
+        ("key-value head", len(kv_heads)),
+        ("window", study.windows),
+    ]
     facts = [
-        ("heads", len(data.heads)),
-        ("layers", len(data.layers)),
-        ("key-value heads", len(kv_heads)),
-        ("windows", study.windows),
+        *((word if number == 1 else f"{word}s", number) for word, number in counts),
         ("tokens a window", len(data.tokens(0))),
         ("organized field", study.parameters["field"] if study.organizations else ""),
     ]
@@ -61,12 +64,12 @@ def _about(study: "Study") -> list[tuple[str, str, bool]]:
     parameters = {name: v for name, v in study.parameters.items() if name != "model"}
     options = {f"{stage}.{name}": v for stage in study.results for name, v in study.options[stage].items()}
     rows = [
-        ("Model", _pairs({name: value for name, value in model.items() if value is not None}), False),
+        ("Model", _pairs(model), False),
         ("License of the weights", str(study.about.get("license", "not stated")), False),
         ("Command", str(study.about.get("command", "")), True),
         ("Texts", ", ".join(dict.fromkeys(s for s in provenance.get("sources") or () if s)), False),
-        ("Parameters", shlex.join(f"{name}={value}" for name, value in parameters.items()), True),
-        ("Options", shlex.join(f"{name}={value}" for name, value in options.items()), True),
+        ("Parameters", _assignments(parameters), True),
+        ("Options", _assignments(options), True),
         ("Seed", str(study.parameters["seed"]), False),
         ("Hash of the input", str(provenance.get("input_hash", "")), True),
         ("Versions", _pairs(provenance.get("versions", {})), False),
@@ -77,10 +80,26 @@ def _about(study: "Study") -> list[tuple[str, str, bool]]:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+    return ", ".join(f"{name} {_plain(value)}" for name, value in values.items() if value is not None)
+
+
+def _assignments(values: Mapping[str, Any]) -> str:
+    """Return what was set as a command line has it; what was left open is left out."""
+    said = {name: _plain(value) for name, value in values.items() if value is not None}
+    return shlex.join(f"{name}={value}" for name, value in said.items() if value)
+
+
+def _plain(value: Any) -> str:
+    """Return a value as people write it: lists with commas, no brackets."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}:{_plain(one)}" for name, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return ",".join(_plain(one) for one in value)
+    return "none" if value is None else str(value)
 
 
 def _measures(study: "Study") -> list[dict[str, Any]]:
+    stages = {name: stage for stage, outcome in study.outcomes.items() for name in outcome.columns}
     shown = []
     for name, column in study.columns.items():
         values = json_ready(list(study.heads[name]))
@@ -90,9 +109,10 @@ def _measures(study: "Study") -> list[dict[str, Any]]:
                 "key": name,
                 "title": f"{column.title} ({column.unit})" if column.unit else column.title,
                 "meaning": " ".join(word for word in words if word),
+                "stage": stages[name],
                 "panel": column.panel,
                 "table": column.table,
-                "numeric": column.table and not any(isinstance(v, (str, bool)) for v in values),
+                "numeric": not any(isinstance(v, (str, bool)) for v in values),
                 "values": values,
             }
         )

@@ -3,6 +3,7 @@ import html as html_module
 import io
 import json
 import re
+from dataclasses import replace
 from importlib import util
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from matplotlib.image import imread
 
 from headscape.errors import MissingDependencyError
-from headscape.report.page import PageData, _without_module_wrapper, page_html
+from headscape.report.page import PageData, _without_module_wrapper, counted, page_html
 from headscape.report.pictures import float_text, gray_png, root_bytes, signed_bytes
+from headscape.report.section import Chart, Section
 from headscape.study.display import page_data
 from studies import ODD_NAME, ODD_TOKENS, small_study
 
@@ -120,6 +122,33 @@ def test_sections_of_missing_stages_are_left_out():
 def test_about_names_license_command_seed_and_versions(data):
     labels = {label for label, _, _ in data.about}
     assert {"License of the weights", "Command", "Parameters", "Seed", "Time"} <= labels
+
+
+def test_about_prints_no_python_values():
+    study = small_study(windows=1, stages=["entropy"])
+    about = {label: value for label, value, _ in page_data(study).about}
+    assert None in {**study.parameters, **study.options["entropy"]}.values()
+    assert not re.search(r"None|[\[\]{}]", " ".join(about.values()))
+
+
+def test_one_of_a_kind_is_singular():
+    facts = dict(page_data(small_study(windows=1, layers=1, stages=[])).facts)
+    assert facts["window"] == facts["layer"] == "1"
+    assert facts["heads"] == "4"
+    assert counted(1, "more finding") == "1 more finding"
+
+
+def test_the_first_finding_opens_the_page(study, data):
+    words = page_html(data).partition("<script")[0]
+    opening = html_module.escape(study.findings[0])
+    assert f'<p id="opening" class="opening">{opening}</p>' in words
+    assert words.count(opening) == 1
+
+
+def test_headings_of_ready_made_charts_can_have_help(data):
+    chart = Chart("Title", ({"type": "bar"},), help='What a "bar" is.', docs="docs/glossary.md")
+    page = page_html(replace(data, sections=(Section("x", charts=(chart,)),)))
+    assert 'data-help="What a &quot;bar&quot; is." data-docs="docs/glossary.md">Title</h2>' in page
 
 
 def test_values_that_are_no_numbers_become_null():

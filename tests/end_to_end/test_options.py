@@ -156,7 +156,7 @@ def test_shared_options_of_analyses(refused, command, options, message):
         (["analyze", "--set", "lengths=64,x"], "lengths must be a whole number from 2"),
         (["analyze", "--set", "signatures=maybe"], "signatures must be True or False"),
         (["analyze", "--set", "alpha=x"], "alpha must be a number from -16 to 16"),
-        (["analyze", "--set", "tree=oak"], "tree must be 'flexible' or 'binary'"),
+        (["analyze", "--set", "tree=oak"], "tree must be 'flexible', 'binary' or 'linkage'"),
         (["analyze", "--set", "tree=3"], "tree must be 'flexible', 'binary'"),
         (["analyze", "--set", "init="], "init must be one of"),
         (["analyze", "--set", f"n_iter={HUGE}"], "n_iter must be a whole number from 1 to 1000"),

@@ -124,7 +124,7 @@ def lose_file(rng: random.Random, root: Path) -> str | None:
 def rename_file(rng: random.Random, root: Path) -> str | None:
     """Give a file another name."""
     if path := _a_file(rng, root):
-        path.rename(path.with_name(rng.choice(("x", path.name + "~", "0" + path.name))))
+        path.rename(path.with_name(rng.choice(("another", path.name + "~", "0" + path.name))))
     return path and f"rename_file {path.relative_to(root)}"
 
 

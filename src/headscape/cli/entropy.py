@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from headscape.cli.analysis import run_analysis
-from headscape.cli.options import ANALYSIS, Out, SourceNames, with_options
+from headscape.cli.options import ANALYSIS, SINKS, Out, SourceNames, with_options
 from headscape.errors import InputError
 
 
-@with_options(ANALYSIS)
+@with_options(ANALYSIS, SINKS)
 def entropy(
     sources: SourceNames,
     out: Out = Path("out/entropy"),

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
+from headscape.geometry.builders.grown import TreeKind
 from headscape.geometry.diffusion import Eigenpairs, diffusion_map
 from headscape.geometry.partition_tree import PartitionTree
-from headscape.geometry.questionnaire import Iteration, Questionnaire, TreeKind
+from headscape.geometry.questionnaire import Iteration, Questionnaire
 from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES
 from headscape.notices import Notice
 from headscape.tensor.network_tensor import NetworkTensor, axis_names, with_axes

@@ -35,11 +35,9 @@ def layers_of(record: Any, path: Path) -> tuple[LayerHeads, ...]:
     try:
         layers = tuple(
             LayerHeads(
-                int(entry["layer"]),
-                str(entry["module"]),
-                int(entry["n_heads"]),
-                int(entry["n_kv_heads"]),
-                tuple(int(head) for head in entry["kept"]),
+                **{name: int(entry[name]) for name in ("layer", "n_heads", "n_kv_heads")},
+                module=str(entry["module"]),
+                kept=tuple(map(int, entry["kept"])),
             )
             for entry in record["layers"]
         )
@@ -51,15 +49,7 @@ def layers_of(record: Any, path: Path) -> tuple[LayerHeads, ...]:
 
 
 def load_with_fewer_heads(folder: Path, **options: Any) -> Any:
-    """Return the pruned model in a folder: every weight must be there, with the shape the record says.
-
-    Parameters
-    ----------
-    folder
-        With config.json, which holds the record, and weights as safetensors.
-    **options
-        Of ``from_pretrained``, such as ``dtype``.
-    """
+    """Return the pruned model in a folder: every weight must be there, with the shape the record says."""
     config, kind = _config_and_class(folder)
     record = pruning_record(config)
     layers = layers_of(record, folder / "config.json")

@@ -13,7 +13,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,7 @@ def claimed(folder: Path) -> Iterator[None]:
     The lock lies beside the folder, which is replaced as a whole.
     """
     file = folder.with_name(f".lock-{folder.name}")
+    made = [parent for parent in folder.parents if not parent.exists()]
     with explain_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = acquire_lock(folder, file)
@@ -118,6 +119,9 @@ def claimed(folder: Path) -> Iterator[None]:
     finally:
         lock.release()
         file.unlink(missing_ok=True)
+        for parent in made:
+            with suppress(OSError):  # of folders that were made for nothing, none is left
+                parent.rmdir()
 
 
 @contextmanager

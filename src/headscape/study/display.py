@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscape.models.packaged import title_of
+from headscape.output import json_ready
 from headscape.report.page import PageData
-from headscape.study.tables import json_value
 
 if TYPE_CHECKING:
     from headscape.study.study import Study
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def page_data(study: "Study") -> PageData:
     """Return what the report shows of a study; pictures are of its first window."""
-    pairs = study.data.heads
+    pairs, model = study.data.heads, study.data.provenance.get("model", {})
     shown = [stage for stage in study.stages if not study.results[stage.name][0].missing]
     return PageData(
-        title=_title(study),
+        title=title_of(name) if (name := model.get("name")) else "attention heads",
         heads={
             "names": [f"{layer}.{head}" for layer, head in pairs],
             "layer": [layer for layer, _ in pairs],
@@ -39,11 +39,6 @@ def page_data(study: "Study") -> PageData:
         first=_first(study),
         sections=tuple(section for stage in shown for section in stage.sections(study)),
     )
-
-
-def _title(study: "Study") -> str:
-    name = study.data.provenance.get("model", {}).get("name", "")
-    return title_of(name) if name else "attention heads"
 
 
 def _facts(study: "Study") -> list[tuple[str, str]]:
@@ -107,7 +102,7 @@ def _measures(study: "Study") -> list[dict[str, Any]]:
     stages = {name: stage for stage, outcome in study.outcomes.items() for name in outcome.columns}
     shown = []
     for name, column in study.columns.items():
-        values = [json_value(value) for value in study.heads[name]]
+        values = json_ready(list(study.heads[name]))
         words = [column.meaning, f"High: {column.direction}." if column.direction else ""]
         shown.append(
             {

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +16,8 @@ import pandas as pd
 
 from headscape.errors import FileFormatError, InputError
 from headscape.geometry.organization import Organization
-from headscape.notices import Notice
+from headscape.models.packaged import title_of
+from headscape.notices import Notice, counted
 from headscape.report.page import write_page
 from headscape.study.display import page_data
 from headscape.study.folder import (
@@ -30,6 +32,7 @@ from headscape.study.folder import (
 )
 from headscape.study.stages import STAGES, stage_options
 from headscape.study.stages.context import Context, Data, require_capture
+from headscape.study.stages.finding import Finding, Question, as_finding
 from headscape.study.stages.geometry import organization_of
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, Outcome, Stage
@@ -151,11 +154,22 @@ class Study:
         return tuple(notice for outcome in self.outcomes.values() for notice in outcome.notices)
 
     @cached_property
-    def findings(self) -> tuple[str, ...]:
-        """What the numbers say, in sentences; the most important first."""
-        outcomes = sorted(self.outcomes.items(), key=lambda item: item[0] == "geometry")
-        first = [s for _, outcome in outcomes for s in outcome.findings[: outcome.headlines]]
-        return (*first, *(s for _, outcome in outcomes for s in outcome.findings[outcome.headlines :]))
+    def findings(self) -> tuple[Finding, ...]:
+        """What the numbers say, in sentences, in the order of the questions that they answer."""
+        found = [as_finding(sentence) for outcome in self.outcomes.values() for sentence in outcome.findings]
+        return tuple(sorted(found, key=lambda finding: finding.question.place))
+
+    @property
+    def answers(self) -> dict[Question, tuple[Finding, ...]]:
+        """The findings by the question that they answer, in the order in which people ask."""
+        grouped = groupby(self.findings, key=lambda finding: finding.question)
+        return {question: tuple(found) for question, found in grouped}
+
+    @property
+    def title(self) -> str:
+        """The name of the model as people know it."""
+        name = self.data.provenance.get("model", {}).get("name", "")
+        return title_of(name) if name else "attention heads"
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -184,6 +198,10 @@ class Study:
             "windows": self.windows,
             "heads": len(self.heads),
             "findings": list(self.findings),
+            "answers": {
+                str(question): [{"finding": str(one), "statistics": one.statistics} for one in answers]
+                for question, answers in self.answers.items()
+            },
             "warnings": [{"name": w.name, "axis": w.axis, "message": w.message} for w in self.warnings],
             "stages": list(self.results),
             "parameters": dict(self.parameters),
@@ -231,9 +249,11 @@ class Study:
             return cls(data, results, parameters, _read_about(folder, store), folder)
 
     def nearest(self, layer: int, head: int, count: int = 8) -> pd.DataFrame:
-        """Return the heads nearest to one in the tree EMD of the first window."""
+        """Return the heads nearest to one in the tree EMD, mean over windows."""
         index = self._index((layer, head))
-        distances = self.organization.emd["head"][index]
+        if "folders" not in self:
+            raise InputError('this study has no head geometry: run the analysis with the stage "folders".')
+        distances = self["folders"].geometry.emd[index]
         order = [int(i) for i in np.argsort(distances, kind="stable") if i != index][:count]
         frame = self.heads.iloc[order][[]].reset_index()
         frame["emd"] = distances[order]
@@ -249,7 +269,8 @@ class Study:
     def __repr__(self) -> str:
         name = self.data.provenance.get("model", {}).get("name", "model")
         stages = ", ".join(self.results) or "none"
-        return f"Study({name}: {len(self.heads)} heads, {self.windows} windows; stages: {stages})"
+        sizes = f"{counted(len(self.heads), 'head')}, {counted(self.windows, 'window')}"
+        return f"Study({name}: {sizes}; stages: {stages})"
 
     def _repr_html_(self) -> str:
         """Show findings, warnings and the head table in notebooks."""

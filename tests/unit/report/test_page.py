@@ -97,14 +97,19 @@ def test_pictures_hold_the_attention_of_their_head(study, data):
     assert sorted(window["query_order"]) == list(range(24))
 
 
-def test_the_tree_and_the_nearest_heads_are_those_of_the_organization(study, data):
+def test_the_tree_and_the_nearest_heads_are_those_of_the_mean_geometry(study, data):
     geometry = section(data, "geometry")
-    emd = study.organization.emd["head"]
+    heads = study["folders"].geometry
+    emd = heads.emd
     for head, near in enumerate(geometry["nearest"]["index"]):
         assert head not in near
         np.testing.assert_allclose(geometry["nearest"]["emd"][head], emd[head][near])
         assert geometry["nearest"]["emd"][head] == sorted(geometry["nearest"]["emd"][head])
-    assert geometry["order"] == study.organization.order["head"].tolist()
+    assert geometry["order"] == heads.tree.order.tolist()
+    assert geometry["folder_names"] == list(study["folders"].names)
+    for key in ("support", "folder_names"):
+        assert len(geometry[key]) == len(geometry["folders"]["start"])
+    assert len(geometry["coordinates_follow"]) == 3
     assert geometry["folders"]["stop"][0] == len(study.heads)
 
 

@@ -12,7 +12,8 @@ from headscape.errors import InputError
 from headscape.geometry.organization import Organization
 from headscape.models.loading import Model
 from headscape.tensor.capture import Capture
-from headscape.tensor.network_tensor import NetworkTensor
+from headscape.tensor.network_tensor import WITHOUT_SINKS, NetworkTensor
+from headscape.tensor.sinks import at_points_of
 from headscape.tensor.tensor_windows import TensorWindows
 
 if TYPE_CHECKING:
@@ -59,9 +60,11 @@ class Context:
     organizations
         One per window organized so far.
     earlier
-        When a stage sums up: what the stages before it say, by their name.
-    model, inputs
-        The model and what was captured from it, if they are at hand.
+        What the stages before it say, by their name: all of them when a stage sums up, those that it needs when a
+        stage over all windows measures.
+    model, inputs, arguments
+        The model, what was captured from it, and that as the arguments of the forward pass of every window, if they
+        are at hand.
     folder
         Of the study, if it has one.
     engine, progress
@@ -75,6 +78,7 @@ class Context:
     earlier: "Mapping[str, Outcome]" = field(default_factory=dict)
     model: Model | None = None
     inputs: Any = None
+    arguments: tuple[Mapping[str, Any], ...] = ()
     folder: Path | None = None
     engine: Engine = field(default_factory=LocalEngine)
     progress: Progress = no_progress
@@ -103,6 +107,11 @@ class Context:
         """Return a field of a window; the last one is kept."""
         assert self.cache is not None  # set above
         return self.cache.tensor(number, name)
+
+    def organized_tensor(self, number: int, name: str) -> NetworkTensor:
+        """Return a field of a window at the points that its trees have: all, or all but sinks that are left out."""
+        x, organized = self.tensor(number, name), self.parameters["field"]
+        return x if organized != WITHOUT_SINKS else at_points_of(x, self.tensor(number, organized))
 
     def frame(self, columns: Mapping[str, Any]) -> "pd.DataFrame":
         """Return columns of the head table, indexed by (layer, head)."""

@@ -48,4 +48,4 @@ class Interaction(Stage):
             f"head (interquartile {q25:.0f}-{q75:.0f})."
         )
         columns = {"interaction_k90": k90, "interaction_rank": rank}
-        return Outcome(context.frame(columns), (sentence,), detail=columns, headlines=0)
+        return Outcome(context.frame(columns), (sentence,), detail=columns)

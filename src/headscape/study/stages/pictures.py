@@ -13,6 +13,8 @@ from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Outcome, Stage
 from headscape.tensor.capture import Capture
 from headscape.tensor.fields import field_of_head
+from headscape.tensor.network_tensor import WITHOUT_SINKS
+from headscape.tensor.sinks import LEFT_OUT
 
 if TYPE_CHECKING:
     from headscape.study.study import Study
@@ -64,7 +66,7 @@ class Pictures(Stage):
         rows, columns = arrays["attention"].shape[1:]
         queries, keys = study.data.tokens(0), study.data.key_tokens(0)
         cut = f", the first {columns} of {len(keys)} tokens" if len(keys) > columns else ""
-        order = study.organization.order if study.organizations else {}
+        order = _window_order(study) if study.organizations else {}
         orders = {
             axis: np.asarray(order.get(axis, np.arange(n))) for axis, n in (("query", rows), ("key", columns))
         }
@@ -88,3 +90,16 @@ class Pictures(Stage):
         return (
             Section("window", data=data, panel=page_file("pictures.html"), script=page_file("pictures.js")),
         )
+
+
+def _window_order(study: "Study") -> dict[str, NDArray[np.int64]]:
+    """Return the organizing permutations of the first window; sinks that the trees leave out come first."""
+    order, field = study.organization.order, study.parameters["field"]
+    if field != WITHOUT_SINKS:
+        return order
+    x = study.data.tensor(0, field)
+    found = {}
+    for axis, left in x.provenance.get(LEFT_OUT, {}).items():
+        kept = np.setdiff1d(np.arange(len(order[axis]) + len(left)), left)
+        found[axis] = np.concatenate([np.asarray(left, dtype=np.int64), kept[order[axis]]])
+    return found

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headscape.errors import MissingDependencyError
+from headscape.output import counted
 from headscape.report.section import Chart, Section, page_file
 from headscape.tensor.store import write_text_atomically
 
@@ -130,17 +131,6 @@ def _words(data: PageData) -> dict[str, str]:
         "more_findings": more if rest else "",
         "about": "".join(about),
     }
-
-
-def counted(number: int, word: str) -> str:
-    """Return a number with its noun, in the plural where there is not one.
-
-    Examples
-    --------
-    >>> counted(1, "window"), counted(3, "window")
-    ('1 window', '3 windows')
-    """
-    return f"{number} {word if number == 1 else word + 's'}"
 
 
 def _items(sentences: Iterable[str]) -> str:

@@ -1,5 +1,5 @@
 // A "?" beside every term of ours: by mouse, touch and keyboard.
-const DOCS = { geometry: "docs/theory/trees.md", folders: "docs/theory/trees.md", entropy: "docs/theory/haar.md", energy: "docs/theory/energy.md", regularity: "docs/theory/haar.md", softmax: "docs/theory/softmax.md", ablation: "docs/guides/ablate.md" };
+const DOCS = { patterns: "docs/guides/analyze.md", sinks: "docs/guides/analyze.md", geometry: "docs/theory/trees.md", folders: "docs/theory/trees.md", entropy: "docs/theory/haar.md", energy: "docs/theory/energy.md", regularity: "docs/theory/haar.md", softmax: "docs/theory/softmax.md", ablation: "docs/guides/ablate.md" };
 const docsOf = (stage) => DOCS[stage] || "docs/glossary.md";
 let helped = null;
 

@@ -93,7 +93,7 @@ def test_weights_are_read_and_labelled(killed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--stages", "nonsense"], "stages are geometry, entropy"),
+        (["--stages", "nonsense"], "stages are geometry, "),
         (["--text", "a.txt", "--images", "b"], "either --text or --images"),
         (["--text", "nowhere.txt"], "nowhere.txt does not exist"),
         (["--images", "."], "no images"),

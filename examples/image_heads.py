@@ -6,7 +6,7 @@ The model sees gray images of 6 x 6 patches and paints each patch anew: red the 
 column, blue the mean of the patches around it. One layer of three heads can do that in one way that is easy to learn:
 a head for every color. ``planted_attention`` is attention that does exactly that, for comparison.
 
-Without ``--train`` the weights in ``examples/image_model`` are used; training them takes about a minute.
+Without ``--train`` the weights in ``examples/image_model`` are used; training them takes one to two minutes.
 """
 
 import argparse

@@ -165,7 +165,7 @@ def test_a_head_chosen_in_the_table_is_marked_everywhere(page, study):
     wait(page, "return document.getElementById('pictures').dataset.drawn === '2.3'")
     ring = run(page, "const t = document.getElementById('map-chart').data[1]; return [t.x[0], t.y[0]]")
     index = study.capture.heads.index((2, 3))
-    expected = study.organization.diffusion_map("head")[index, :2]
+    expected = study["folders"].geometry.diffusion_map()[index, :2]
     assert ring == pytest.approx(expected.tolist(), abs=1e-6)
     outline = run(
         page, "const s = document.getElementById('measure-chart').layout.shapes[0]; return [s.x0, s.y0]"
@@ -192,7 +192,7 @@ def test_a_head_chosen_in_the_table_is_marked_everywhere(page, study):
 def test_charts_choose_heads_too(page, study, chart, event, head):
     run(page, f"document.getElementById(arguments[0]).emit('plotly_click', {event})", chart)
     if head is None:
-        order = study.organization.order["head"]
+        order = study["folders"].geometry.tree.order
         ranks = study["entropy"].stability.mean_ranks
         head = int(order[4]) if chart == "affinity-chart" else int(np.argsort(ranks, kind="stable")[2])
     layer, number = study.capture.heads[head]
@@ -213,7 +213,7 @@ def test_a_click_on_the_map_reaches_a_point(page):
 def test_the_tree_collapses_and_opens(page, study):
     sectors = "return document.querySelectorAll('#tree-chart .slice').length"
     whole = run(page, sectors)
-    assert whole == study.organization.trees["head"].n_folders
+    assert whole == study["folders"].geometry.tree.n_folders
     run(
         page,
         "const s = document.getElementById('tree-depth'); s.value = '2'; s.dispatchEvent(new Event('change'))",
@@ -224,7 +224,7 @@ def test_the_tree_collapses_and_opens(page, study):
 
 
 def test_a_folder_opens_alone_and_a_leaf_chooses_its_head(page, study):
-    folders = study.organization.trees["head"].folders
+    folders = study["folders"].geometry.tree.folders
     inner = next(i for i in range(1, len(folders.start)) if folders.size[i] > 1)
     event = "{points: [{id: arguments[0]}], nextLevel: arguments[0]}"
     emit = f"document.getElementById('tree-chart').emit('plotly_icicleclick', {event})"
@@ -232,7 +232,7 @@ def test_a_folder_opens_alone_and_a_leaf_chooses_its_head(page, study):
     assert run(page, "return document.getElementById('tree-chart').dataset.open") == f"f{inner}"
     leaf = next(i for i in range(len(folders.start)) if folders.size[i] == 1)
     run(page, emit, f"f{leaf}")
-    layer, head = study.capture.heads[int(study.organization.order["head"][folders.start[leaf]])]
+    layer, head = study.capture.heads[int(study["folders"].geometry.tree.order[folders.start[leaf]])]
     assert set(marked(page).values()) == {f"{layer}.{head}"}
 
 

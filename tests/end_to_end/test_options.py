@@ -13,7 +13,7 @@ from cli_runs import headscape_here, one_line
 from studies import small_capture, small_study
 
 MODEL = Path(__file__).parents[2] / "examples" / "tiny_model"
-ANALYSES = ("analyze", "entropy", "energy", "softmax")
+ANALYSES = ("analyze", "patterns", "entropy", "energy", "softmax")
 OF_MODELS = ("capture", "ablate", "prune")
 HUGE = "1" + 20 * "0"
 
@@ -103,7 +103,7 @@ def test_commands_that_run_the_model(refused, command, source):
     refused([command, source], "which holds no weights")
 
 
-@pytest.mark.parametrize("command", ["analyze", "entropy", "softmax", "organize", "check"])
+@pytest.mark.parametrize("command", ["analyze", "patterns", "entropy", "softmax", "organize", "check"])
 @pytest.mark.parametrize(
     ("source", "option", "message"),
     [

@@ -102,10 +102,13 @@ class HeadFolders:
         return np.asarray((size >= FEWEST_HEADS) & (size < self.geometry.tree.n_points))
 
     def followed(self) -> list[str]:
-        """Return what each diffusion coordinate follows, as "first token, r = -0.90"; empty below 0.5."""
+        """Return what each diffusion coordinate follows, as "first token, r = -0.90".
+
+        Empty for correlations below 0.5, and for those that the best of as many unrelated scores reaches.
+        """
         rows = self.coordinates.to_dict("records")
         words = [f"{row['follows']}, r = {row['rank_correlation']:.2f}" for row in rows]
-        strong = self.coordinates["rank_correlation"].abs() >= FOLLOWED
+        strong = self.coordinates["rank_correlation"].abs() >= self.coordinates["chance"].clip(lower=FOLLOWED)
         return [word if follows else "" for word, follows in zip(words, strong, strict=True)]
 
     def name_of_heads(self) -> list[str]:
@@ -182,18 +185,23 @@ def head_folders(
 def coordinates_follow(coordinates: FloatArray64, attributes: FolderAttributes) -> pd.DataFrame:
     """Return which score, or the layer, each coordinate follows best by rank correlation.
 
+    ``chance`` is what the best of as many unrelated scores reaches in 5 % of all cases, over all coordinates
+    (normal approximation of the rank correlation, Bonferroni).
+
     Examples
     --------
     >>> known = FolderAttributes(np.arange(4), {"first_token": np.array([0.1, 0.9, 0.2, 0.8])})
     >>> coordinates_follow(np.array([[-1.0], [-9.0], [-2.0], [-8.0]]), known).to_dict("records")
-    [{'coordinate': 1, 'follows': 'first token', 'rank_correlation': -1.0}]
+    [{'coordinate': 1, 'follows': 'first token', 'rank_correlation': -1.0, 'chance': 1.0}]
     """
     known = {readable(name): values for name, values in attributes.scores.items()} | {
         "layer": attributes.layers
     }
+    tests = len(known) * coordinates.shape[1]
+    chance = min(1.0, float(stats.norm.isf(0.025 / tests)) / np.sqrt(max(1, len(coordinates) - 1)))
     rows = []
     for number, values in enumerate(coordinates.T, 1):
         found = rank_correlations(np.stack([stats.rankdata(v) for v in (values, *known.values())]))[0, 1:]
         best = int(np.abs(found).argmax())
-        rows.append((number, list(known)[best], round(float(found[best]), 12)))
-    return pd.DataFrame(rows, columns=["coordinate", "follows", "rank_correlation"])
+        rows.append((number, list(known)[best], round(float(found[best]), 12), chance))
+    return pd.DataFrame(rows, columns=["coordinate", "follows", "rank_correlation", "chance"])

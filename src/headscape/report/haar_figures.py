@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from headscape.analysis.entropy import CoarseCoefficients, coefficients_by_support
@@ -100,8 +101,6 @@ def entropy_map_figure(
     values: NDArray[np.float64], heads: Sequence[tuple[int, int]], title: str, label: str = "entropy"
 ) -> Figure:
     """Draw one value per head on the grid layer x head; places without a head stay empty."""
-    import pandas as pd
-
     grid = pd.Series(values, index=pd.MultiIndex.from_tuples(list(heads))).unstack()
     figure, axes = new_axes(2.6 + 0.3 * len(grid.columns), 2.0 + 0.18 * len(grid))
     image = axes.imshow(grid, cmap=SEQUENTIAL, aspect="auto", interpolation="nearest")

@@ -144,6 +144,14 @@ def test_other_fields_are_left_out_with_a_word():
     assert "sinks" not in found
 
 
+def test_tensors_that_are_no_probabilities_are_analyzed_all_the_same():
+    found = analyze(
+        3 * np.random.default_rng(0).random((12, 12, 5)), field="probs", stages=["sinks"], n_iter=1
+    )
+    assert any("their rows sum to at most 1" in sentence for sentence in found.findings)
+    assert "sinks" not in found
+
+
 def test_a_study_without_sinks_has_all_stages_on_the_other_points(tmp_path):
     capture = sink_capture()
     study = analyze(capture, sinks="leave out", out=tmp_path / "study", n_iter=1, k=50)

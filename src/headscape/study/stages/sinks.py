@@ -101,9 +101,9 @@ class Sinks(Stage):
             )
         try:
             x = context.tensor(0, "probs")
+            keys = np.asarray(sink_keys(x), dtype=np.int64)
         except InputError as error:
             raise NotApplicableError(str(error)) from error
-        keys = np.asarray(sink_keys(x), dtype=np.int64)
         arrays: dict[str, NDArray[Any]] = {
             "sink_keys": keys,
             "sink_scores": sink_scores(x)[keys],

@@ -99,17 +99,18 @@ def named_page_data(study: Study) -> PageData:
         }
         for key, values in (("pattern", kinds_of(study)), ("name", names_of(study)))
     ]
+    others = [measure for measure in data.measures if measure["key"] not in ("pattern", "name")]
     sections = [_with_names(section) if section.key == "geometry" else section for section in data.sections]
     geometry = next(section.data for section in sections if section.key == "geometry")
     sinks = {
         "coordinates": [[-x, 2 * y, z] for x, y, z in geometry["coordinates"]],
         "keys": [0],
-        "text": "Key 0 is a sink in 7 heads.",
+        "sentence": "Key 0 is a sink in 7 heads.",
     }
     return replace(
         data,
-        measures=[*data.measures[:2], *columns, *data.measures[2:]],
-        sections=(*sections, Section("sinks", data=sinks)),
+        measures=[*others[:2], *columns, *others[2:]],
+        sections=(*(section for section in sections if section.key != "sinks"), Section("sinks", data=sinks)),
     )
 
 

@@ -282,7 +282,7 @@ def test_what_is_shown_can_be_downloaded(page, study, tmp_path):
 def test_folders_have_names_and_fade_without_support(page, study):
     texts = run(page, "return document.getElementById('tree-chart').data[0].hovertext")
     ids = run(page, "return document.getElementById('tree-chart').data[0].ids")
-    folders = study.organization.trees["head"].folders
+    folders = study["folders"].geometry.tree.folders
     wide = next(i for i in range(1, len(folders.size), 2) if folders.size[i] > 1)
     assert f"layers 0-{wide}" in texts[ids.index(f"f{wide}")]
     type_into(page, "#tree-color", "layer")
@@ -306,7 +306,7 @@ def test_labels_stand_only_where_they_fit(page):
 
 
 def test_an_open_folder_keeps_the_way_back(page, study):
-    folders = study.organization.trees["head"].folders
+    folders = study["folders"].geometry.tree.folders
     inner = max(i for i in range(len(folders.size)) if folders.size[i] > 1 and folders.parent[i] > 0)
     chain = [inner]
     while chain[-1] > 0:

@@ -19,6 +19,7 @@ from headscape.report.section import Chart, Section, page_file
 from headscape.tensor.store import write_text_atomically
 
 FIRST_FINDINGS = 4
+LONG_SENTENCE = 220
 SCRIPTS = (
     "core.js",
     "names.js",
@@ -124,13 +125,19 @@ def _words(data: PageData) -> dict[str, str]:
         about.append(f"<dt>{html.escape(label)}</dt><dd>{text}</dd>")
     return {
         "name": html.escape(data.title),
-        "opening": "".join(f'<p id="opening" class="opening">{html.escape(one)}</p>' for one in opening),
+        "opening": "".join(map(_opening, opening)),
         "facts": "".join(facts),
         "warnings": "".join(warnings),
         "first_findings": _items(first),
         "more_findings": more if rest else "",
         "about": "".join(about),
     }
+
+
+def _opening(sentence: str) -> str:
+    """Return the first finding, large; a little less so if it is long, to leave room for the others."""
+    kind = "opening long" if len(sentence) > LONG_SENTENCE else "opening"
+    return f'<p id="opening" class="{kind}">{html.escape(sentence)}</p>'
 
 
 def _items(sentences: Iterable[str]) -> str:

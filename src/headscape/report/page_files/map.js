@@ -62,8 +62,8 @@ function setUpMap() {
   }
   byId("map-lasso").addEventListener("click", () => { lasso = !lasso; byId("map-lasso").setAttribute("aria-pressed", String(lasso)); redraw("map-chart"); });
   byId("map-sinks").hidden = !sinks;
-  byId("map-sinks-text").hidden = !sinks;
-  byId("map-sinks-text").textContent = (sinks && (sinks.text || sinks.sentence)) || "";
+  byId("map-sinks-more").hidden = !sinks;
+  byId("map-sinks-text").textContent = (sinks && sinks.sentence) || "";
   for (const [id, value] of [["sinks-with", true], ["sinks-without", false]]) {
     byId(id).addEventListener("click", () => { withSinks = value; press(["sinks-with", "sinks-without"], id); redraw("map-chart"); });
   }

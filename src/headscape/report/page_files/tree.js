@@ -14,8 +14,13 @@ function setUpTree() {
   const size = (i) => stop[i] - start[i];
   const members = (i) => order.slice(start[i], stop[i]);
   const title = (i) => (i === 0 ? "" : size(i) === 1 ? headName(order[start[i]]) : titles[i] || "");
-  const brief = (i) => (title(i) === "mixed" ? "" : title(i).replace(/ *\([^()]*\)$/, "")); // numbers are in the hover
-  const words = (i) => (size(i) === 1 ? names[order[start[i]]] : brief(i) ? `${brief(i)} (${count(size(i), "head")})` : count(size(i), "head"));
+  // Names without their numbers, which the hover has; many begin with the count of heads.
+  const brief = (i) => (title(i) === "mixed" ? "" : title(i).replace(/ *\([^()]*\)/g, ""));
+  const saysCount = (i) => /^\d+ heads?\b/.test(brief(i));
+  const words = (i) => {
+    if (size(i) === 1) return names[order[start[i]]];
+    return saysCount(i) ? brief(i) : brief(i) ? `${brief(i)} (${count(size(i), "head")})` : count(size(i), "head");
+  };
   const weak = (i) => size(i) > 1 && i > 0 && typeof support[i] === "number" && support[i] < LITTLE_SUPPORT;
   const depths = all.map(() => 0);
   for (const i of all) if (i > 0) depths[i] = depths[parent[i]] + 1; // parents come before their children
@@ -54,7 +59,7 @@ function setUpTree() {
   function label(i, width, height) {
     const wrapped = lines(plain(brief(i)), (width - 8) / 6.4);
     const plainWords = size(i) === 1 ? names[order[start[i]]] : count(size(i), "head");
-    const choices = [[...wrapped, plainWords], wrapped, [plainWords], [size(i) === 1 ? "" : String(size(i))]];
+    const choices = [saysCount(i) ? [] : [...wrapped, plainWords], wrapped, [plainWords], [size(i) === 1 ? "" : String(size(i))]];
     const fits = (list) => list.length && list.length * 14 + 4 <= height && Math.max(...list.map((line) => line.length)) * 6.4 + 6 <= width;
     return (choices.find(fits) || []).join("<br>");
   }

@@ -68,8 +68,8 @@ def wait(page, script, *arguments):
 
 
 def wait_for(page, head, other=""):
-    script = "const d = document.getElementById('pictures').dataset; return d.drawn === arguments[0] && d.other === arguments[1]"
-    wait(page, script, head, other)
+    drawn = "const d = document.getElementById('pictures').dataset;"
+    wait(page, f"{drawn} return d.drawn === arguments[0] && d.other === arguments[1]", head, other)
 
 
 def click(page, name):
@@ -85,7 +85,9 @@ def data_of(page, name):
 
 
 def choose(page, head):
-    find = "[...document.querySelectorAll('#head-table tbody button')].find(b => b.textContent === arguments[0])"
+    find = (
+        "[...document.querySelectorAll('#head-table tbody button')].find(b => b.textContent === arguments[0])"
+    )
     run(page, f"{find}.click()", head)
 
 
@@ -101,9 +103,16 @@ def read_cell(page, canvas, y, x, cells):
     """Point at a cell of a picture of the panel and return its readout."""
     script = """
     const c = document.getElementById(arguments[0]), b = c.getBoundingClientRect(), n = arguments[3];
-    c.dispatchEvent(new MouseEvent('mousemove', {clientX: b.left + (arguments[2] + .5) * b.width / n, clientY: b.top + (arguments[1] + .5) * b.height / n}));
+    const at = (i, start, size) => start + ((i + 0.5) * size) / n;
+    const clientX = at(arguments[2], b.left, b.width), clientY = at(arguments[1], b.top, b.height);
+    c.dispatchEvent(new MouseEvent('mousemove', { clientX, clientY }));
     return document.getElementById('readout').textContent"""
     return run(page, script, canvas, y, x, cells)
+
+
+def cell_of(readout):
+    """Return query and key that a readout names: pixels of the screen are whole numbers, cells need not be."""
+    return tuple(int(n) for n in re.search(r"query (\d+) .*? → key (\d+)", readout).groups())
 
 
 def number(words, readout):
@@ -121,7 +130,9 @@ def test_the_panel_computes_all_tokens_of_the_window(page, study):
     tolerance = largest_difference(page)
     assert 0 < tolerance <= 0.051
     for query in (0, 1, 77, 128, LENGTH - 1):
-        np.testing.assert_allclose(row_in_page(page, query), exact[query], atol=1.1 * tolerance + 1e-4)
+        found = row_in_page(page, query)
+        np.testing.assert_allclose(found, exact[query], atol=1.1 * tolerance + 1e-4)
+        np.testing.assert_allclose(np.abs(found - exact[query]).mean(), 0, atol=0.003)
 
 
 def test_readouts_tell_attention_and_energy(page, study):
@@ -129,9 +140,10 @@ def test_readouts_tell_attention_and_energy(page, study):
     for query, key in ((LENGTH - 1, 3), (140, 130), (50, 50)):
         for canvas in ("attention", "energy-picture"):
             readout = read_cell(page, canvas, query, key, LENGTH)
-            assert f"query {query} " in readout
-            assert number("attention", readout) == pytest.approx(exact[query, key], abs=0.051)
-            assert number("energy", readout) == pytest.approx(field[query, key], abs=0.5)
+            cell = cell_of(readout)
+            assert np.abs(np.subtract(cell, (query, key))).max() <= 1
+            assert number("attention", readout) == pytest.approx(exact[cell], abs=0.02)
+            assert number("energy", readout) == pytest.approx(field[cell], abs=0.3)
     assert "hidden by the mask" in read_cell(page, "attention", 3, 100, LENGTH)
 
 
@@ -159,7 +171,11 @@ def record_with(kind, rng, n=24):
         queries,
         keys,
         8**-0.5,
-        visible & (distance > -6) if kind == "local mask" else np.ones((n, n), bool) if kind == "full" else visible,
+        visible & (distance > -6)
+        if kind == "local mask"
+        else np.ones((n, n), bool)
+        if kind == "full"
+        else visible,
         softcap=1.5 if kind == "soft cap" else None,
         bias=(slopes * distance).astype(np.float32)
         if kind == "bias"
@@ -182,7 +198,7 @@ def test_every_term_of_the_logits_is_in_the_probabilities(driver, tmp_path, kind
     found = np.array([row_in_page(driver, query) for query in range(24)])
     np.testing.assert_allclose(found, probs(record, 3), atol=0.052)
     readout = read_cell(driver, "energy-picture", 20, 18, 24)
-    assert number("energy", readout) == pytest.approx(energy(record, 3)[20, 18], abs=0.3)
+    assert number("energy", readout) == pytest.approx(energy(record, 3)[cell_of(readout)], abs=0.3)
     assert browser.console_errors(driver) == []
 
 
@@ -217,7 +233,10 @@ def test_the_larger_view_zooms_scrolls_and_reads(page, study):
     by_key = float(data_of(page, "larger")["scale"])
     assert by_button == pytest.approx(1.5 * fit)
     assert by_key == pytest.approx(2.25 * fit)
-    wheel = "const b = document.getElementById('larger-one').getBoundingClientRect(); document.getElementById('larger-one').dispatchEvent(new WheelEvent('wheel', {deltaY: -300, clientX: b.left + 500, clientY: b.top + 300, cancelable: true}))"
+    wheel = """
+    const canvas = document.getElementById('larger-one'), box = canvas.getBoundingClientRect();
+    const at = { clientX: box.left + 500, clientY: box.top + 300 };
+    canvas.dispatchEvent(new WheelEvent('wheel', { deltaY: -300, cancelable: true, ...at }))"""
     run(page, wheel)
     assert float(data_of(page, "larger")["scale"]) > by_key
     x = float(data_of(page, "larger")["x"])
@@ -244,7 +263,9 @@ def test_the_larger_view_zooms_scrolls_and_reads(page, study):
 def test_the_larger_view_has_ticks_and_tokens(page):
     record = """
     window.told = []; const draw = CanvasRenderingContext2D.prototype.fillText;
-    CanvasRenderingContext2D.prototype.fillText = function (t, ...rest) { window.told.push(t); return draw.call(this, t, ...rest); };"""
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+      window.told.push(text); return draw.call(this, text, ...rest);
+    };"""
     run(page, record)
     click(page, "enlarge")
     ticks = run(page, "return window.told")
@@ -272,8 +293,9 @@ def test_two_heads_stand_side_by_side(page, study):
     )
     assert shown == ["attention, head 1.2", "attention, head 0.1", "energy, head 1.2", "energy, head 0.1"]
     readout = read_cell(page, "attention-other", 90, 40, LENGTH)
-    assert number("head 1.2 attention", readout) == pytest.approx(study.attention(1, 2)[90, 40], abs=0.051)
-    assert number("head 0.1 attention", readout) == pytest.approx(study.attention(0, 1)[90, 40], abs=0.051)
+    cell = cell_of(readout)
+    assert number("head 1.2 attention", readout) == pytest.approx(study.attention(1, 2)[cell], abs=0.01)
+    assert number("head 0.1 attention", readout) == pytest.approx(study.attention(0, 1)[cell], abs=0.01)
     click(page, "enlarge")
     widths = run(page, "return ['larger-one', 'larger-two'].map(i => document.getElementById(i).clientWidth)")
     assert widths[0] == widths[1] > 300
@@ -295,7 +317,8 @@ def test_pins_with_notes_are_kept_in_the_link(page, report):
     browser.open_page(page, report, "#" + url.split("#", 1)[1])
     wait_for(page, "0.3")
     notes = run(
-        page, "return [...document.querySelectorAll('#pins li')].map(l => [l.dataset.head, l.querySelector('input').value])"
+        page,
+        "return [...document.querySelectorAll('#pins li')].map(l => [l.dataset.head, l.querySelector('input').value])",
     )
     assert notes == [["1.2", ""], ["0.3", NOTE]]
     assert run(page, "return document.querySelectorAll('#pins b').length") == 0
@@ -330,7 +353,9 @@ def test_name_folder_and_verdict_stand_at_the_top(driver, study, tmp_path):
         if section.key == "geometry":
             folders = data["folders"]
             sizes = np.subtract(folders["stop"], folders["start"])
-            data["folder_names"] = ["everything" if i == 0 else "mixed" if n > 1 else "" for i, n in enumerate(sizes)]
+            data["folder_names"] = [
+                "everything" if i == 0 else "mixed" if n > 1 else "" for i, n in enumerate(sizes)
+            ]
         sections.append(dataclasses.replace(section, data=data))
     curve = {"random": False, "repaired": False, "order": names, "low": [], "high": []}
     worse = {**curve, "method": "haar", "verdict": "no better than random", "increase": [0.0, 0.5, 2.0]}
@@ -345,14 +370,21 @@ def test_name_folder_and_verdict_stand_at_the_top(driver, study, tmp_path):
     assert words[1] == "everything (8 heads)"
     assert words[2].startswith("number 3 of 8 to go by gradient (better than random)")
     assert words[2].endswith("with the first 4 off, the loss is 5 % higher")
-    top = run(driver, "return ['panel-title', 'panel-words', 'panel-measures'].map(i => document.getElementById(i).getBoundingClientRect().top)")
+    top = run(
+        driver,
+        "return ['panel-title', 'panel-words', 'panel-measures']"
+        ".map(i => document.getElementById(i).getBoundingClientRect().top)",
+    )
     assert top == sorted(top)
 
 
 def sheet(page):
     """Return whether the sheet is open: over the page, within the screen."""
-    script = "const p = document.getElementById('panel'); return p.classList.contains('open') && p.checkVisibility({visibilityProperty: true})"
-    return run(page, script)
+    panel = "const p = document.getElementById('panel');"
+    return run(
+        page,
+        f"{panel} return p.classList.contains('open') && p.checkVisibility({{visibilityProperty: true}})",
+    )
 
 
 def test_on_a_phone_choosing_a_head_opens_a_sheet(phone):
@@ -363,7 +395,10 @@ def test_on_a_phone_choosing_a_head_opens_a_sheet(phone):
     wait_for(phone, "0.1")
     assert sheet(phone)
     wait(phone, "return document.getElementById('panel').getBoundingClientRect().bottom <= innerHeight + 1")
-    box = run(phone, "const b = document.getElementById('panel').getBoundingClientRect(); return [b.left, b.width, b.top]")
+    box = run(
+        phone,
+        "const b = document.getElementById('panel').getBoundingClientRect(); return [b.left, b.width, b.top]",
+    )
     assert box[0] == 0
     assert box[1] == 400
     assert box[2] > 40
@@ -382,7 +417,9 @@ def test_the_sheet_closes_by_button_backdrop_and_drag(phone):
     for way in ("button", "backdrop", "drag"):
         click(phone, "sheet-open")
         assert sheet(phone)
-        wait(phone, "return document.getElementById('panel').getBoundingClientRect().bottom <= innerHeight + 1")
+        wait(
+            phone, "return document.getElementById('panel').getBoundingClientRect().bottom <= innerHeight + 1"
+        )
         if way == "drag":
             grip = phone.find_element("id", "sheet-close")
             ActionChains(phone).click_and_hold(grip).move_by_offset(0, 150).release().perform()
@@ -415,12 +452,12 @@ def test_what_would_be_too_large_is_shown_coarse(driver, tmp_path, monkeypatch):
     readout = read_cell(driver, "attention", 12, 5, 20)
     assert "query 96–103 → key 40–47: mean attention" in readout
     block = exact[96:104, 40:48].mean()
-    assert number("mean attention", readout) == pytest.approx(block, abs=0.02 * exact.max())
+    assert number("mean attention", readout) == pytest.approx(float(block), abs=0.005)
     click(driver, "order-organized")
     order = study.organization.order
     organized = exact[np.ix_(order["query"], order["key"])]
     readout = read_cell(driver, "attention", 12, 5, 20)
-    assert number("mean attention", readout) == pytest.approx(organized[96:104, 40:48].mean(), abs=0.02)
+    assert number("mean attention", readout) == pytest.approx(float(organized[96:104, 40:48].mean()), abs=0.005)
     assert run(driver, "return document.getElementById('energy-picture').closest('figure').hidden")
     click(driver, "enlarge")
     click(driver, "larger-energy")

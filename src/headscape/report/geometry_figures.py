@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,9 +10,11 @@ from numpy.typing import NDArray
 
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization
+from headscape.geometry.partition_tree import PartitionTree
 from headscape.report.style import ACCENT, SEQUENTIAL, label_points, new_figure, note
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -56,32 +59,37 @@ def affinity_figure(organization: Organization, axis: str = "head") -> Figure:
 
 def tree_figure(organization: Organization, axis: str = "head") -> Figure:
     """Draw the tree of an axis; heads are colored by their layer (OA figure 3c)."""
+    tree = organization.trees[axis]
+    figure = new_figure(9.0, 4.2)
+    axes = figure.add_subplot()
+    value, meaning = _point_values(organization, axis)
+    points = draw_tree(axes, tree, value, organization.labels(axis))
+    figure.colorbar(points, ax=axes, label=meaning, shrink=0.8)
+    axes.set_title(f"Tree of the {_plural(axis)}", loc="left", fontsize=10, pad=16)
+    note(axes, f"{tree.n_points} points, {tree.n_folders} folders, {tree.depth} levels; root at the top")
+    return figure
+
+
+def draw_tree(axes: Axes, tree: PartitionTree, value: NDArray[np.float64], labels: Sequence[str]) -> Any:
+    """Draw a tree, root at the top; every folder has the mean of its points' values, which sets its color."""
     from matplotlib.collections import LineCollection
 
-    tree = organization.trees[axis]
     folders = tree.folders
     middle = (folders.start + folders.stop - 1) / 2
     height = tree.depth - 1 - folders.last_level
-    figure = new_figure(9.0, 4.2)
-    axes = figure.add_subplot()
     child = np.arange(1, tree.n_folders)
     parent = folders.parent[1:]
     ends = [middle[parent], height[parent], middle[child], height[child]]
     segments = np.stack([np.stack(ends[:2], axis=1), np.stack(ends[2:], axis=1)], axis=1)
     axes.add_collection(LineCollection(list(segments), colors="#9ca3af", linewidths=0.7))
-    value, meaning = _point_values(organization, axis)
     shade = np.array([value[tree.folder(i)].mean() for i in range(tree.n_folders)])
-    points = axes.scatter(
-        middle, height, c=shade, s=6 + 60 * np.sqrt(folders.size / tree.n_points), cmap=SEQUENTIAL, zorder=3
-    )
-    figure.colorbar(points, ax=axes, label=meaning, shrink=0.8)
-    label_points(axes.xaxis, [organization.labels(axis)[p] for p in tree.order], rotate=True)
+    size = 6 + 60 * np.sqrt(folders.size / tree.n_points)
+    points = axes.scatter(middle, height, c=shade, s=size, cmap=SEQUENTIAL, zorder=3)
+    label_points(axes.xaxis, [labels[p] for p in tree.order], rotate=True)
     axes.set_yticks([])
     for side in ("left", "right", "top"):
         axes.spines[side].set_visible(False)
-    axes.set_title(f"Tree of the {_plural(axis)}", loc="left", fontsize=10, pad=16)
-    note(axes, f"{tree.n_points} points, {tree.n_folders} folders, {tree.depth} levels; root at the top")
-    return figure
+    return points
 
 
 def diffusion_figure(organization: Organization, axis: str = "head", dimensions: int = 2) -> Figure:
@@ -92,25 +100,33 @@ def diffusion_figure(organization: Organization, axis: str = "head", dimensions:
     value, meaning = _point_values(organization, axis)
     figure = new_figure(6.2, 5.0)
     axes: Any = figure.add_subplot(projection="3d" if dimensions == 3 else None)
-    points = axes.scatter(*coordinates.T, c=value, cmap=SEQUENTIAL, s=22, edgecolors="white", linewidths=0.4)
+    points = draw_diffusion_map(axes, coordinates, value, organization.labels(axis))
     figure.colorbar(points, ax=axes, label=meaning, shrink=0.75)
+    axes.set_title(f"Diffusion map of the {_plural(axis)}", loc="left", fontsize=10)
+    return figure
+
+
+def draw_diffusion_map(
+    axes: Any, coordinates: NDArray[np.float64], colors: Any, labels: Sequence[str]
+) -> Any:
+    """Draw points at their coordinates, 2 or 3 of them; in 2-D some that lie far apart are named."""
+    points = axes.scatter(*coordinates.T, c=colors, cmap=SEQUENTIAL, s=22, edgecolors="white", linewidths=0.4)
     axes.set_xlabel("coordinate 1", fontsize=8)
     axes.set_ylabel("coordinate 2", fontsize=8)
     axes.tick_params(labelsize=6)
-    if dimensions == 3:
+    if coordinates.shape[1] == 3:
         axes.set_zlabel("coordinate 3", fontsize=8)
-    else:
-        for point in _far_apart(coordinates, count=10):
-            axes.annotate(
-                organization.labels(axis)[point],
-                coordinates[point],
-                xytext=(4, 3),
-                textcoords="offset points",
-                fontsize=6,
-                color=ACCENT,
-            )
-    axes.set_title(f"Diffusion map of the {_plural(axis)}", loc="left", fontsize=10)
-    return figure
+        return points
+    for point in _far_apart(coordinates, count=10):
+        axes.annotate(
+            labels[point],
+            coordinates[point],
+            xytext=(4, 3),
+            textcoords="offset points",
+            fontsize=6,
+            color=ACCENT,
+        )
+    return points
 
 
 def matrix_figure(x: Any, organization: Organization, head: int | None = None) -> Figure:

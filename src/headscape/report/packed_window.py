@@ -130,7 +130,8 @@ def _texts(arrays: Mapping[str, NDArray[Any]], name: str) -> list[str]:
 def _masks(pairs: Sequence[tuple[AttentionRecord, int]]) -> Arrays:
     """Return the distinct visibilities as packed bits, and which of them each head has."""
     known: dict[bytes, int] = {}
-    kept, of_head = [], []
+    kept: list[NDArray[np.uint8]] = []
+    of_head = []
     for record, head in pairs:
         bits = np.packbits(record.visible_to(head), axis=-1)
         number = known.setdefault(bits.tobytes(), len(known))

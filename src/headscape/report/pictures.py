@@ -96,9 +96,7 @@ def block_means(
     down, across = (block_edges(n, blocks) for n, blocks in zip(values.shape, shape, strict=True))
 
     def sums(x: NDArray[Any]) -> NDArray[np.float64]:
-        return np.asarray(
-            np.add.reduceat(np.add.reduceat(x, across, axis=1, dtype=np.float64), down, axis=0)
-        )
+        return np.asarray(np.add.reduceat(np.add.reduceat(x, across, axis=1, dtype=np.float64), down, axis=0))
 
     count = sums(visible)
     return sums(np.where(visible, values, 0)) / np.maximum(count, 1), count > 0

@@ -71,11 +71,15 @@ class Pictures(Stage):
     def sections(self, study: "Study") -> tuple[Section, ...]:
         """Return what is shown of every head, with the tokens."""
         result = study.results[self.name][0]
-        if "windows" not in result.attributes:  # written before queries and keys were packed: seconds to do it now
+        if (
+            "windows" not in result.attributes
+        ):  # written before queries and keys were packed: seconds to do it now
             result = self.measure(Context(study.data, study.parameters, {self.name: self.defaults()}), 0)
         windows = [_page(study, result, number) for number in range(len(result.attributes["windows"]))]
         script = "\n".join(page_file(name) for name in SCRIPTS)
-        return (Section("window", data={"windows": windows}, panel=page_file("pictures.html"), script=script),)
+        return (
+            Section("window", data={"windows": windows}, panel=page_file("pictures.html"), script=script),
+        )
 
 
 def _window(context: Context, number: int) -> tuple[Arrays, dict[str, Any]]:

@@ -457,7 +457,9 @@ def test_what_would_be_too_large_is_shown_coarse(driver, tmp_path, monkeypatch):
     order = study.organization.order
     organized = exact[np.ix_(order["query"], order["key"])]
     readout = read_cell(driver, "attention", 12, 5, 20)
-    assert number("mean attention", readout) == pytest.approx(float(organized[96:104, 40:48].mean()), abs=0.005)
+    assert number("mean attention", readout) == pytest.approx(
+        float(organized[96:104, 40:48].mean()), abs=0.005
+    )
     assert run(driver, "return document.getElementById('energy-picture').closest('figure').hidden")
     click(driver, "enlarge")
     click(driver, "larger-energy")

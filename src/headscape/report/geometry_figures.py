@@ -110,7 +110,8 @@ def draw_diffusion_map(
     axes: Any, coordinates: NDArray[np.float64], colors: Any, labels: Sequence[str]
 ) -> Any:
     """Draw points at their coordinates, 2 or 3 of them; in 2-D some that lie far apart are named."""
-    points = axes.scatter(*coordinates.T, c=colors, cmap=SEQUENTIAL, s=22, edgecolors="white", linewidths=0.4)
+    cmap = None if isinstance(colors, list) else SEQUENTIAL  # a list has colors, an array has values
+    points = axes.scatter(*coordinates.T, c=colors, cmap=cmap, s=22, edgecolors="white", linewidths=0.4)
     axes.set_xlabel("coordinate 1", fontsize=8)
     axes.set_ylabel("coordinate 2", fontsize=8)
     axes.tick_params(labelsize=6)

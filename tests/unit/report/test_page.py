@@ -151,7 +151,9 @@ def test_a_library_in_another_form_stays_as_it_is():
 def test_many_cells_become_means_over_blocks(monkeypatch):
     monkeypatch.setattr("headscape.study.stages.pictures.PACKED_BYTES", 1)
     monkeypatch.setattr("headscape.study.stages.pictures.CELLS", 12 * 3 * 20**2)
-    window = section(page_data(small_study(windows=1, length=80, stages=["geometry"])), "window")["windows"][0]
+    window = section(page_data(small_study(windows=1, length=80, stages=["geometry"])), "window")["windows"][
+        0
+    ]
     assert (window["rows"], window["columns"], window["cells"]) == (80, 80, [20, 20])
     assert "block of about 4 x 4 tokens" in window["note"]
     assert len(window["organized"]["png"]) == 12

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SIDE = 256
 PACKED_BYTES = 5e6
 """What packed queries and keys of a window may take; in the page it is a third more."""
-CELLS = 9e6
+CELLS = 6e6
 """Cells of all pictures of a window together."""
 _Head = tuple[AttentionRecord, int] | NDArray[Any]
 SCRIPTS = ("fields.js", "pictures.js", "larger_view.js")

@@ -25,7 +25,7 @@ TOLERANCE = 0.05
 FIRST_ERROR, LEAST_ERROR, MOST_ERROR = 0.04, 0.002, 0.08
 """Standard deviations of the logits' error: of the first trial, and the bounds of what is chosen after it."""
 MOST_SHARE = 0.05
-"""The same as a share of the products' root mean square."""
+"""The same as a share of what the products of a query spread."""
 LARGEST = 32_000
 # Small blocks: each channel has its own spread, and Deflate learns one code per block.
 _DEFLATE_MEMORY = 5
@@ -71,7 +71,7 @@ def pack_group(record: AttentionRecord, kv_head: int, heads: Sequence[int]) -> P
     found = trial(FIRST_ERROR)
     wanted = FIRST_ERROR * 0.9 * TOLERANCE / max(found[4][:, 0].max(), 1e-9)
     # Where attention is nearly even, probabilities forgive much; the energy shall be seen there too.
-    products = float(np.sqrt(np.mean((queries @ keys.T) ** 2)))
+    products = float(np.sqrt(np.mean((queries @ keys.T).var(axis=-1))))
     error = float(np.clip(wanted, LEAST_ERROR, min(MOST_ERROR, max(MOST_SHARE * products, LEAST_ERROR))))
     found = trial(error)
     while found[4][:, 0].max() > TOLERANCE and error > LEAST_ERROR:

@@ -93,7 +93,8 @@ def analyze(
     **options
         Those of :func:`headscape.organize` (``n_iter``, ``alpha``, ...) and of the stages: ``k``, ``p``, ``fields``
         and ``sensitivity`` (entropy), ``lengths`` and ``signatures`` (energy), ``softmax_windows``,
-        ``softmax_n_iter``, ``masked``, ``causal`` and ``draws`` (softmax), ``methods`` (ablation).
+        ``softmax_n_iter``, ``masked``, ``causal`` and ``draws`` (softmax), ``methods`` (ablation), ``picture_windows``
+        (windows whose attention the report shows; each adds about 6 MB for 270 heads of 256 tokens).
 
     Returns
     -------

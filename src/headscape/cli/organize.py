@@ -29,7 +29,9 @@ def organize(
         typer.Option(help="Folder weights grow with the size to the beta. (default: 1; one matrix: 0)"),
     ] = None,
     init: Annotated[Literal["cosine", "gaussian"], typer.Option(help="Initial affinity.")] = "cosine",
-    tree: Annotated[Literal["flexible", "binary", "linkage"], typer.Option(help="Kind of trees.")] = "flexible",
+    tree: Annotated[
+        Literal["flexible", "binary", "linkage"], typer.Option(help="Kind of trees.")
+    ] = "flexible",
     head_trees: Annotated[
         Literal["latest", "initial"],
         typer.Option(help="Trees the head axis sees; 'initial' as in the published numbers."),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization
+from headscape.geometry.partition_tree import PartitionTree
 from headscape.report.style import (
     SEQUENTIAL,
     label_points,
@@ -84,32 +85,44 @@ def tree_figure(
 
     With the support of every distinct folder, folders of little support are faded.
     """
+    tree = organization.trees[axis]
+    figure, axes = new_axes(9.0, 4.2)
+    value, meaning = _point_values(organization, axis)
+    points = draw_tree(axes, tree, value, organization.labels(axis), support)
+    figure.colorbar(points, ax=axes, label=meaning, shrink=0.8)
+    fading = "" if support is None else "; pale: little support"
+    remark = f"{tree.n_points} points, {tree.n_folders} folders, {tree.depth} levels; root at the top{fading}"
+    set_heading(axes, f"Tree of the {_PLURALS[axis]}", remark)
+    return figure
+
+
+def draw_tree(
+    axes: Axes,
+    tree: PartitionTree,
+    value: NDArray[np.float64],
+    labels: Sequence[str],
+    support: NDArray[np.float64] | None = None,
+) -> Any:
+    """Draw a tree, root at the top; every folder has the mean of its points' values, which sets its color."""
     from matplotlib.collections import LineCollection
 
-    tree = organization.trees[axis]
     folders = tree.folders
     middle = (folders.start + folders.stop - 1) / 2
     height = tree.depth - 1 - folders.last_level
-    figure, axes = new_axes(9.0, 4.2)
     child = np.arange(1, tree.n_folders)
     parent = folders.parent[1:]
     ends = [middle[parent], height[parent], middle[child], height[child]]
     segments = np.stack([np.stack(ends[:2], axis=1), np.stack(ends[2:], axis=1)], axis=1)
     axes.add_collection(LineCollection(list(segments), colors="#9ca3af", linewidths=0.7))
-    value, meaning = _point_values(organization, axis)
     shade = np.array([value[tree.folder(i)].mean() for i in range(tree.n_folders)])
     area = 6 + 60 * np.sqrt(folders.size / tree.n_points)
-    faded = 1.0 if support is None else np.maximum(support, FADED)
-    points = axes.scatter(middle, height, c=shade, s=area, cmap=SEQUENTIAL, zorder=3, alpha=faded)  # type: ignore[arg-type]  # an array is one opacity a point
-    figure.colorbar(points, ax=axes, label=meaning, shrink=0.8)
-    label_points(axes.xaxis, [organization.labels(axis)[p] for p in tree.order], rotate=True)
+    faded: Any = 1.0 if support is None else np.maximum(support, FADED)
+    points = axes.scatter(middle, height, c=shade, s=area, cmap=SEQUENTIAL, zorder=3, alpha=faded)
+    label_points(axes.xaxis, [labels[p] for p in tree.order], rotate=True)
     axes.set_yticks([])
     for side in ("left", "right", "top"):
         axes.spines[side].set_visible(False)
-    fading = "" if support is None else "; pale: little support"
-    remark = f"{tree.n_points} points, {tree.n_folders} folders, {tree.depth} levels; root at the top{fading}"
-    set_heading(axes, f"Tree of the {_PLURALS[axis]}", remark)
-    return figure
+    return points
 
 
 def diffusion_figure(organization: Organization, axis: str = "head", dimensions: int = 2) -> Figure:
@@ -120,16 +133,25 @@ def diffusion_figure(organization: Organization, axis: str = "head", dimensions:
     value, meaning = _point_values(organization, axis)
     figure = new_figure(6.2, 5.0)
     axes: Any = figure.add_subplot(projection="3d" if dimensions == 3 else None)
-    points = axes.scatter(*coordinates.T, c=value, cmap=SEQUENTIAL, s=22, edgecolors="white", linewidths=0.4)
+    points = draw_diffusion_map(axes, coordinates, value, organization.labels(axis))
     figure.colorbar(points, ax=axes, label=meaning, shrink=0.75)
-    name_axes(axes, "coordinate 1", "coordinate 2")
-    if dimensions == 3:
-        axes.set_zlabel("coordinate 3", fontsize=8)
-    else:
-        for point in _far_apart(coordinates, count=10):
-            name_point(axes, organization.labels(axis)[point], coordinates[point])
     axes.set_title(f"Diffusion map of the {_PLURALS[axis]}", loc="left", fontsize=10)
     return figure
+
+
+def draw_diffusion_map(
+    axes: Any, coordinates: NDArray[np.float64], colors: Any, labels: Sequence[str]
+) -> Any:
+    """Draw points at their coordinates, 2 or 3 of them; in 2-D some that lie far apart are named."""
+    cmap = None if isinstance(colors, list) else SEQUENTIAL  # a list has colors, an array has values
+    points = axes.scatter(*coordinates.T, c=colors, cmap=cmap, s=22, edgecolors="white", linewidths=0.4)
+    name_axes(axes, "coordinate 1", "coordinate 2")
+    if coordinates.shape[1] == 3:
+        axes.set_zlabel("coordinate 3", fontsize=8)
+        return points
+    for point in _far_apart(coordinates, count=10):
+        name_point(axes, labels[point], coordinates[point])
+    return points
 
 
 def matrix_figure(x: Any, organization: Organization, head: int | None = None) -> Figure:

@@ -60,3 +60,34 @@ def signed_bytes(values: NDArray[Any], visible: NDArray[np.bool_]) -> tuple[Byte
 def float_text(values: NDArray[Any]) -> str:
     """Return an array as base64 of its little-endian float32 values."""
     return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode("ascii")
+
+
+def block_edges(n: int, blocks: int) -> NDArray[np.int64]:
+    """Return where the blocks of an axis begin; they are as equal as whole numbers can be.
+
+    Examples
+    --------
+    >>> block_edges(7, 3).tolist()
+    [0, 2, 4]
+    """
+    return (np.arange(blocks) * n) // blocks
+
+
+def block_means(
+    values: NDArray[Any], visible: NDArray[np.bool_], shape: tuple[int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the means of a matrix over blocks, of what is visible in each, and which blocks show something.
+
+    Examples
+    --------
+    >>> means, shown = block_means(np.arange(16.0).reshape(4, 4), np.ones((4, 4), bool), (2, 2))
+    >>> means.tolist()
+    [[2.5, 4.5], [10.5, 12.5]]
+    """
+    down, across = (block_edges(n, blocks) for n, blocks in zip(values.shape, shape, strict=True))
+
+    def sums(x: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray(np.add.reduceat(np.add.reduceat(x, across, axis=1, dtype=np.float64), down, axis=0))
+
+    count = sums(visible)
+    return sums(np.where(visible, values, 0)) / np.maximum(count, 1), count > 0

@@ -1,6 +1,5 @@
 """``analyze``: capture, organize, measure, and put everything into one table with a row per head."""
 
-import dataclasses
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -17,11 +16,10 @@ from headscape.recorder.capturing import capture_windows, input_hash
 from headscape.recorder.inputs import InputReader
 from headscape.study.folder import CAPTURE, StudyFolder, limited, save_data
 from headscape.study.source import Source, open_source
+from headscape.study.stage_run import StageRun
 from headscape.study.stages import chosen_stages, stage_options
 from headscape.study.stages.context import Context, Data
-from headscape.study.stages.geometry import organization_of
-from headscape.study.stages.result import Result
-from headscape.study.stages.stage import NotApplicableError, Outcome, Stage, require_one_of
+from headscape.study.stages.stage import require_one_of
 from headscape.study.study import Study
 from headscape.study.weighted_progress import WeightedProgress
 from headscape.tensor.capture import Capture
@@ -74,10 +72,10 @@ def analyze(
         ``quick``) spread evenly over the text, and all of a list or batch. Of a capture, a study or tensors, the first
         ``windows``.
     stages
-        Names of the stages to run, out of "geometry", "patterns", "folders", "sinks", "entropy", "first_test",
-        "energy", "regularity", "interaction", "softmax" and "ablation"; by default all but the last two, which take minutes. "+softmax" adds a
-        stage to the default ones. What a stage needs runs too, and stages that are finished in ``out`` are part of the
-        study.
+        Names of the stages to run, out of "geometry", "patterns", "folders", "sinks", "entropy", "first_test", "energy",
+        "regularity", "interaction", "softmax" and "ablation"; by default all but the last two, which take minutes.
+        "+softmax" adds a stage to the default ones. What a stage needs runs too, and stages that are finished in
+        ``out`` are part of the study.
     quick
         Fewer and shorter windows: a first look in a minute.
     field
@@ -103,7 +101,8 @@ def analyze(
         Those of :func:`headscape.organize` (``n_iter``, ``alpha``, ...) and of the stages: ``noise`` and
         ``repetitions`` (folders), ``k``, ``p``, ``fields`` and ``sensitivity`` (entropy), ``lengths`` and
         ``signatures`` (energy), ``softmax_windows``, ``softmax_n_iter``, ``masked``, ``causal`` and ``draws``
-        (softmax), ``methods`` (ablation).
+        (softmax), ``methods`` (ablation), ``picture_windows`` (windows whose attention the report shows; each adds
+        about 6 MB for 270 heads of 256 tokens).
 
     Returns
     -------
@@ -187,7 +186,7 @@ def analyze(
             _reuse_geometry(opened, folder, context)
         # Heads are small matrices and the engine's threads work on several at once: BLAS must not add threads.
         with threadpool_limits(1, user_api="blas"):
-            results = _Run(context, chosen, folder, told, asked).all()
+            results = StageRun(context, chosen, folder, told, asked).all()
     study = Study(context.data, results, parameters, about)
     if out is not None:
         study.save(out)
@@ -214,67 +213,6 @@ class _ModelWindows:
         path = None if folder.path is None else folder.path / CAPTURE
         how = {name: self.parameters[name] for name in ("layers", "length", "sample", "seed")}
         return capture_windows(self.model, self.windows, **how, path=path, progress=progress)
-
-
-class _Run:
-    """Runs stages window by window, leaving out what is finished; those asked for by name must be possible."""
-
-    def __init__(
-        self,
-        context: Context,
-        stages: tuple[Stage, ...],
-        folder: StudyFolder,
-        told: WeightedProgress,
-        asked: frozenset[str],
-    ) -> None:
-        self.context, self.stages, self.folder, self.told, self.asked = context, stages, folder, told, asked
-
-    def all(self) -> dict[str, tuple[Result, ...]]:
-        """Run everything, and return the results of all stages that are finished."""
-        n = self.context.data.n_windows
-        todo = [(s, i) for s in self.stages for i in s.pieces(self.context) if not self.folder.has(s.part(i))]
-        self.told.plan(sum(stage.cost for stage, _ in todo))
-        for window in range(n):
-            for stage in self.stages:
-                if stage.unit == "window":
-                    self._piece(stage, window, f"{stage.doing}, window {window + 1} of {n}")
-        for stage in self.stages:
-            if stage.unit != "window":
-                pieces = stage.pieces(self.context)
-                for place, piece in enumerate(pieces):
-                    where = f", layer {place + 1} of {len(pieces)}" if stage.unit == "layer" else ""
-                    self._piece(stage, piece, f"{stage.doing}{where}")
-        return self.folder.finished(self.context)
-
-    def _needed(self, stage: Stage) -> dict[str, Outcome]:
-        """Return what the stages say that a stage over all windows needs."""
-        if stage.unit == "window":
-            return {}
-        needed = [other for other in self.stages if other.name in stage.needs]
-        results = {s.name: [self.folder.read(s.part(i)) for i in s.pieces(self.context)] for s in needed}
-        return {s.name: s.outcome(self.context, results[s.name]) for s in needed}
-
-    def _piece(self, stage: Stage, piece: int, text: str) -> None:
-        """Measure one piece unless it is finished; a new organization joins the context."""
-        part = stage.part(piece)
-        if not self.folder.has(part):
-            with self.told.step(text, stage.cost) as tell:
-                start = time.perf_counter()
-                try:
-                    context = dataclasses.replace(self.context, progress=tell, earlier=self._needed(stage))
-                    found = stage.measure(context, piece)
-                except NotApplicableError as error:
-                    if stage.name in self.asked and not stage.optional:
-                        raise InputError(f"the stage {stage.name!r} cannot run: {error}") from error
-                    found = Result(attributes={"missing": str(error)})
-                extra = {
-                    "seconds": time.perf_counter() - start,
-                    "options": self.context.options[stage.name],
-                }
-                self.folder.write(part, Result(found.arrays, {**found.attributes, **extra}, found.tables))
-        if stage.name == "geometry":
-            organizations = (*self.context.organizations, organization_of(self.folder.read(part)))
-            self.context = dataclasses.replace(self.context, organizations=organizations)
 
 
 def _check_counts(windows: int | None, length: int | None, seed: int) -> None:

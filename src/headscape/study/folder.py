@@ -75,8 +75,9 @@ class StudyFolder:
         finished = [part for part in (*self._results, *stored) if part.split("-")[0] == stage.name]
         if not finished:
             return
-        before = self.read(finished[0]).attributes.get("options", {})
-        wanted = json.loads(json.dumps(dict(options)))
+        # An option that the stage did not have when it was finished had its default.
+        known = {**stage.defaults(), **self.read(finished[0]).attributes.get("options", {})}
+        before, wanted = (json.loads(json.dumps(dict(of))) for of in (known, options))
         changed = [name for name in wanted if before.get(name) != wanted[name]]
         if changed:
             old, new = (", ".join(f"{name}={of.get(name)!r}" for name in changed) for of in (before, wanted))

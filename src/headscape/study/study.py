@@ -13,12 +13,14 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from headscape.errors import FileFormatError, InputError
 from headscape.geometry.organization import Organization
 from headscape.models.packaged import title_of
 from headscape.notices import Notice, counted
 from headscape.report.page import write_page
+from headscape.report.study_plots import StudyPlots
 from headscape.study.display import page_data
 from headscape.study.folder import (
     CAPTURE,
@@ -189,6 +191,37 @@ class Study:
             self._index(head)
         shown = [stage for stage in self.stages if not self.results[stage.name][0].missing]
         return {name: figure for stage in shown for name, figure in stage.figures(self, head).items()}
+
+    @property
+    def plot(self) -> StudyPlots:
+        """Pictures on matplotlib axes: ``study.plot.map()``, ``.tree()``, ``.head(5, 3)``, ``.entropy()``."""
+        return StudyPlots(self)
+
+    def attention(
+        self, layer: int, head: int, window: int = 0, *, organized: bool = False, field: str | None = None
+    ) -> NDArray[Any]:
+        """Return a field of one head in one window, (query, key).
+
+        Parameters
+        ----------
+        layer, head, window
+            Which head, in which window.
+        organized
+            In the order of the window's query and key trees.
+        field
+            "probs" (the default), "logits" or "energy"; tensors have only their own.
+        """
+        pair = (layer, head)
+        self._index(pair)
+        if isinstance(self.data, Capture):
+            values = self.data.tensor(window, field or "probs", heads=[pair]).head(*pair)
+        else:
+            values = self.data.tensor(window, field).head(*pair)
+        if not organized:
+            return values
+        self.organization  # noqa: B018  raises where there is none
+        order = self.organizations[window].order
+        return np.asarray(values[np.ix_(order["query"], order["key"])])
 
     def summary(self) -> dict[str, Any]:
         """Return findings, warnings, parameters and times as one dict that JSON can hold."""

@@ -83,18 +83,20 @@ def test_what_is_embedded_equals_the_study(study, data):
     assert list(columns["haar_entropy"]) == study.heads["haar_entropy"].tolist()
     assert all(html_module.escape(sentence) in page for sentence in study.findings)
     assert all(html_module.escape(warning.message) in page for warning in study.warnings)
-    assert tuple(found["window"]["tokens"]["query"][: len(ODD_TOKENS)]) == ODD_TOKENS
+    assert tuple(found["window"]["windows"][0]["tokens"]["query"][: len(ODD_TOKENS)]) == ODD_TOKENS
     assert f'<h1 id="title">{html_module.escape(ODD_NAME)}</h1>' in page
 
 
-def test_pictures_hold_the_attention_of_their_head(study, data):
-    window = section(data, "window")
+def test_without_room_for_queries_and_keys_pictures_hold_the_attention(study, monkeypatch):
+    monkeypatch.setattr("headscape.study.stages.pictures.PACKED_BYTES", 1)
+    other = small_study(name=ODD_NAME, stages=["geometry"])
+    window = section(page_data(other), "window")["windows"][0]
     png = base64.b64decode(window["attention"]["png"][5])
     pixels = np.round(imread(io.BytesIO(png), format="png") * 255)
-    layer, head = study.capture.heads[5]
-    attention = study.capture.tensor(0).head(layer, head)
-    np.testing.assert_allclose((pixels / 255) ** 2 * window["attention"]["high"][5], attention, atol=0.02)
-    assert sorted(window["query_order"]) == list(range(24))
+    attention = other.attention(*other.capture.heads[5])
+    np.testing.assert_allclose((pixels / 255) ** 2 * window["attention"]["limit"][5], attention, atol=0.02)
+    assert sorted(window["order"]["query"]) == list(range(24))
+    assert "queries" not in window
 
 
 def test_the_tree_and_the_nearest_heads_are_those_of_the_mean_geometry(study, data):
@@ -179,12 +181,15 @@ def test_a_library_in_another_form_stays_as_it_is():
         assert _without_module_wrapper(script) == script
 
 
-def test_many_heads_get_smaller_pictures(monkeypatch):
-    assert section(page_data(small_study(windows=1, length=80, stages=["geometry"])), "window")["rows"] == 80
-    monkeypatch.setattr("headscape.study.stages.pictures.MANY_HEADS", 5)
-    window = section(page_data(small_study(windows=1, length=80, stages=["geometry"])), "window")
-    assert (window["rows"], window["columns"]) == (64, 64)
-    assert "first 64 of 80 tokens" in window["note"]
+def test_many_cells_become_means_over_blocks(monkeypatch):
+    monkeypatch.setattr("headscape.study.stages.pictures.PACKED_BYTES", 1)
+    monkeypatch.setattr("headscape.study.stages.pictures.CELLS", 12 * 3 * 20**2)
+    window = section(page_data(small_study(windows=1, length=80, stages=["geometry"])), "window")["windows"][
+        0
+    ]
+    assert (window["rows"], window["columns"], window["cells"]) == (80, 80, [20, 20])
+    assert "block of about 4 x 4 tokens" in window["note"]
+    assert len(window["organized"]["png"]) == 12
 
 
 def test_floats_travel_as_little_endian_singles():

@@ -34,7 +34,7 @@ function choose(index, from) {
   chosen = index;
   for (const view of views) if (view.drawn) markView(view, from);
   byId("announce").textContent = `Head ${names[index]} chosen`;
-  history.replaceState(null, "", `#head=${names[index]}`);
+  keepInLink();
 }
 
 // Selects heads in all views; no heads clear the selection.

@@ -143,7 +143,7 @@ class Energy(Stage):
 
     def figures(self, study: "Study", head: tuple[int, int] | None = None) -> "dict[str, Figure]":
         """Return the pictures of arXiv 2605.02907 for this model, single heads by a typical one."""
-        learned = study["interaction"] if "interaction" in study else None
+        learned = study["interaction"] if "interaction" in study else None  # noqa: SIM401  a study has no get
         found = energy_figures(study.capture, study[self.name].tables, head=head, interaction=learned)
         return {f"energy_{name}": figure for name, figure in found.items()}
 

@@ -41,7 +41,9 @@ class Interaction(Stage):
         values = [spectra[pair].singular_values for pair in context.heads]
         width = max(map(len, values))
         padded = [np.pad(one, (0, width - len(one)), constant_values=np.nan) for one in values]
-        return Result({"interaction": np.asarray(rows, dtype=np.float64), "singular_values": np.stack(padded)})
+        return Result(
+            {"interaction": np.asarray(rows, dtype=np.float64), "singular_values": np.stack(padded)}
+        )
 
     def sum_up(self, context: Context, results: Sequence[Result]) -> Outcome:
         """Return the components of the learned interaction as columns."""
@@ -53,7 +55,9 @@ class Interaction(Stage):
         )
         columns = {"interaction_k90": k90, "interaction_rank": rank}
         spectra = {
-            pair: Spectrum(values[~np.isnan(values)], int(np.isfinite(values).sum()), "learned interaction W_Q^T W_K")
+            pair: Spectrum(
+                values[~np.isnan(values)], int(np.isfinite(values).sum()), "learned interaction W_Q^T W_K"
+            )
             for pair, values in zip(context.heads, results[0].arrays.get("singular_values", ()), strict=False)
         }
         return Outcome(context.frame(columns), (sentence,), detail=spectra)

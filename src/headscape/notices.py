@@ -26,14 +26,3 @@ class Notice:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.axis}): {self.message}" if self.axis else f"{self.name}: {self.message}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun in the singular or plural.
-
-    Examples
-    --------
-    >>> counted(1, "window"), counted(270, "head")
-    ('1 window', '270 heads')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -296,7 +296,7 @@ def test_every_heading_of_a_chart_has_help(page):
 def test_the_first_screen_opens_with_the_first_finding(page, study):
     opening = run(page, "return document.getElementById('opening').textContent")
     assert opening == study.findings[0]
-    words = "[...document.querySelectorAll('#opening, #sentences li')]"
+    words = "[...document.querySelectorAll('#opening, #sentences .sentence')]"
     sizes = run(page, f"return {words}.map(e => parseFloat(getComputedStyle(e).fontSize))")
     assert sizes[0] > sizes[1]
     order = run(

@@ -20,10 +20,7 @@ from headscape.cli.given import (
 )
 from headscape.cli.progress import shown_progress
 from headscape.errors import InputError
-from headscape.notices import counted
-
-FIRST_ANSWERS = 2
-"""To each question, unless --verbose is given."""
+from headscape.output import counted
 
 
 def run_analysis(
@@ -101,7 +98,7 @@ def run_analysis(
     console = Console(quiet=given.quiet, json=given.json or given.csv)
     if given.json:
         console.result(summary)
-    _tell(console, study, summary, verbose=given.verbose)
+    _tell(console, study, summary, every=stages is not None, verbose=given.verbose)
     return study
 
 
@@ -151,14 +148,16 @@ def _require_head(
         raise InputError(f"--head must be one of the heads that are analyzed, but is {head[0]}.{head[1]}.")
 
 
-def _tell(console: Console, study: Any, summary: dict[str, Any], *, verbose: bool) -> None:
+def _tell(console: Console, study: Any, summary: dict[str, Any], *, every: bool, verbose: bool) -> None:
     """Print the answers by question, the warnings, what every measure is like over the heads, and where the rest is."""
+    from headscape.study.display import FIRST_ANSWERS
+
     console.say(f"{study.title}: {counted(len(study.heads), 'head')}, {counted(study.windows, 'window')}")
     for question, answers in study.answers.items():
-        if not (verbose or question.first):
+        if not (every or verbose or question.first):
             continue
         console.say(f"\n{question}")
-        for answer in answers if verbose else answers[:FIRST_ANSWERS]:
+        for answer in answers if every or verbose else answers[:FIRST_ANSWERS]:
             console.say(str(answer), indent=2)
             if verbose and answer.statistics:
                 console.say(answer.statistics, indent=6)

@@ -26,11 +26,10 @@ class _Study(Protocol):
     @property
     def heads(self) -> pd.DataFrame: ...
     @property
-    def organization(self) -> Organization: ...
-    @property
     def organizations(self) -> tuple[Organization, ...]: ...
     @property
     def data(self) -> Any: ...
+    def __getitem__(self, stage: str) -> Any: ...
     def attention(
         self, layer: int, head: int, window: int = 0, *, organized: bool = False, field: str | None = None
     ) -> NDArray[Any]: ...
@@ -47,17 +46,14 @@ class StudyPlots:
 
     def map(self, color: str = "layer", *, ax: Axes | None = None) -> Axes:
         """Draw the diffusion map of the heads."""
-        organization = self._study.organization
         axes = _axes(ax, 6.2, 5.0)
-        coordinates = organization.diffusion_map("head", n_components=2)
-        values = self._values(color)
+        coordinates = self._study["folders"].geometry.diffusion_map(n_components=2)
+        values, labels = self._values(color), self._labels()
         if values.dtype.kind in "fiub":
-            points = draw_diffusion_map(axes, coordinates, values, organization.labels("head"))
+            points = draw_diffusion_map(axes, coordinates, values, labels)
             _colorbar(axes, points, color)
         else:
-            draw_diffusion_map(
-                axes, coordinates, _by_category(axes, values, color), organization.labels("head")
-            )
+            draw_diffusion_map(axes, coordinates, _by_category(axes, values, color), labels)
         axes.set_title("Diffusion map of the heads", loc="left", fontsize=10)
         return axes
 
@@ -66,13 +62,14 @@ class StudyPlots:
         values = self._values(color)
         if values.dtype.kind not in "fiub":
             raise InputError(f"the tree is colored by numbers, but {color!r} has words: use study.plot.map.")
-        organization = self._study.organization
-        axes = _axes(ax, 9.0, 4.2)
-        tree = organization.trees["head"]
-        points = draw_tree(axes, tree, values.astype(float), organization.labels("head"))
+        axes, folders = _axes(ax, 9.0, 4.2), self._study["folders"]
+        points = draw_tree(axes, folders.geometry.tree, values.astype(float), self._labels(), folders.support)
         _colorbar(axes, points, color)
         axes.set_title("Tree of the heads", loc="left", fontsize=10)
         return axes
+
+    def _labels(self) -> list[str]:
+        return [f"{layer}.{head}" for layer, head in self._study.data.heads]
 
     def head(
         self,

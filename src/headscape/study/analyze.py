@@ -72,8 +72,9 @@ def analyze(
         ``quick``) spread evenly over the text, and all of a list or batch. Of a capture, a study or tensors, the first
         ``windows``.
     stages
-        Names of the stages to run, out of "geometry", "patterns", "folders", "sinks", "entropy", "first_test", "energy",
-        "regularity", "interaction", "softmax" and "ablation"; by default all but the last two, which take minutes.
+        Names of the stages to run, out of "geometry", "patterns", "folders", "sinks", "entropy", "first_test",
+        "energy", "regularity", "interaction", "softmax" and "ablation"; by default all but the last two, which take
+        minutes.
         "+softmax" adds a stage to the default ones. What a stage needs runs too, and stages that are finished in
         ``out`` are part of the study.
     quick

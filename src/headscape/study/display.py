@@ -8,10 +8,13 @@ import numpy as np
 
 from headscape.models.packaged import title_of
 from headscape.output import json_ready
-from headscape.report.page import PageData
+from headscape.report.page import Answer, PageData
 
 if TYPE_CHECKING:
     from headscape.study.study import Study
+
+FIRST_ANSWERS = 2
+"""To each question, on the first screen and in the terminal."""
 
 
 def page_data(study: "Study") -> PageData:
@@ -26,7 +29,7 @@ def page_data(study: "Study") -> PageData:
             "head": [head for _, head in pairs],
         },
         measures=_measures(study),
-        findings=list(study.findings),
+        answers=_answers(study),
         warnings=[
             {
                 "title": f"{w.name.replace('-', ' ')}{f' ({w.axis})' if w.axis else ''}:",
@@ -39,6 +42,15 @@ def page_data(study: "Study") -> PageData:
         first=_first(study),
         sections=tuple(section for stage in shown for section in stage.sections(study)),
     )
+
+
+def _answers(study: "Study") -> list[Answer]:
+    """Return the findings under their questions; the first of each question are for the first screen."""
+    return [
+        Answer(question, str(finding), finding.statistics, question.first and place < FIRST_ANSWERS)
+        for question, findings in study.answers.items()
+        for place, finding in enumerate(findings)
+    ]
 
 
 def _facts(study: "Study") -> list[tuple[str, str]]:

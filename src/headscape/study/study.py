@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from headscape.errors import FileFormatError, InputError
 from headscape.geometry.organization import Organization
 from headscape.models.packaged import title_of
-from headscape.notices import Notice, counted
+from headscape.notices import Notice
+from headscape.output import counted
 from headscape.report.page import write_page
 from headscape.report.study_plots import StudyPlots
 from headscape.study.display import page_data

@@ -3,6 +3,7 @@ import html as html_module
 import io
 import json
 import re
+import zlib
 from dataclasses import replace
 from importlib import util
 
@@ -167,9 +168,10 @@ def test_without_plotly_the_report_says_what_to_install(data, monkeypatch):
 
 
 def test_plotly_starts_without_its_module_wrapper(data):
-    script = re.search(
+    packed = re.search(
         r'<script type="text/plain" id="plotly">(.*?)</script>', page_html(data), re.DOTALL
     ).group(1)
+    script = zlib.decompress(base64.b64decode(packed)).decode()
     license_, _, code = script.partition("*/\n")
     assert "MIT license" in license_
     assert code.startswith('"use strict";var Plotly=')

@@ -57,7 +57,7 @@ def test_tensors_have_their_own_field_only():
 def test_the_map_has_one_point_a_head(study, ax):
     assert study.plot.map(ax=ax) is ax
     drawn = ax.collections[0]
-    np.testing.assert_allclose(drawn.get_offsets(), study.organization.diffusion_map("head")[:, :2])
+    np.testing.assert_allclose(drawn.get_offsets(), study["folders"].geometry.diffusion_map(2))
     np.testing.assert_array_equal(drawn.get_array(), [layer for layer, _ in study.capture.heads])
 
 
@@ -73,7 +73,7 @@ def test_the_map_is_colored_by_any_column(study, ax):
 
 def test_the_tree_has_one_point_a_folder(study, ax):
     assert study.plot.tree(ax=ax) is ax
-    assert len(ax.collections[1].get_offsets()) == study.organization.trees["head"].n_folders
+    assert len(ax.collections[1].get_offsets()) == study["folders"].geometry.tree.n_folders
     with pytest.raises(InputError, match="colored by numbers"):
         study.plot.tree(color="nearest", ax=ax)
 

@@ -75,6 +75,11 @@ function bytes(base64) {
   for (let i = 0; i < text.length; i += 1) out[i] = text.charCodeAt(i);
   return out;
 }
+// Large things travel deflated.
+async function inflate(base64) {
+  const stream = new Blob([bytes(base64)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
 const floats = (base64) => new Float32Array(bytes(base64).buffer);
 
 // Gray pictures travel as PNG; the bytes come back through a canvas.

@@ -1,9 +1,4 @@
 // The fields of a head: computed from packed queries and keys, or read from pictures. Matrices are rows of keys, one row a query.
-async function inflate(base64) {
-  const stream = new Blob([bytes(base64)]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
-
 // Channel by channel, low bytes before high bytes, signs folded in: back to one row a token.
 async function unpackRows(base64, points, rank, step) {
   const packed = await inflate(base64);

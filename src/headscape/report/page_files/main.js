@@ -54,10 +54,12 @@ function firstChoice() {
 }
 
 // The chart library lies in the page as text. To compile it takes longer than everything else together.
-function loadPlotly() {
+async function loadPlotly() {
+  if (typeof Plotly !== "undefined") return;
+  const text = new TextDecoder().decode(await inflate(byId("plotly").textContent));
   if (typeof Plotly !== "undefined") return;
   const script = element("script");
-  script.text = byId("plotly").textContent;
+  script.text = text;
   document.head.append(script);
 }
 
@@ -87,8 +89,8 @@ function watchCharts() {
 function setUpPrinting() {
   const drawnCharts = () => views.map((view) => byId(view.id)).filter((box) => box.classList.contains("chart") && box.querySelector(".main-svg"));
   addEventListener("beforeprint", () => {
-    loadPlotly();
     document.documentElement.classList.add("printing");
+    if (typeof Plotly === "undefined") return; // printed before the page was ready
     for (const view of views) drawChart(view);
     for (const box of drawnCharts()) Plotly.relayout(box, { width: box.clientWidth, height: box.clientHeight });
   });
@@ -104,7 +106,7 @@ async function start() {
   for (const view of views) if (view.drawn) markView(view, "start");
   // Words, table and panel are on the screen and answer before the charts begin.
   await painted();
-  loadPlotly();
+  await loadPlotly();
   await watchCharts();
   document.documentElement.dataset.ready = "yes";
 }

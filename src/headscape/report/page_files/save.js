@@ -1,6 +1,6 @@
 // Saves a chart as PNG or SVG: with its heading, its legend and the ground that it stands on.
 async function saveChart(view, title, format) {
-  loadPlotly();
+  await loadPlotly();
   await drawChart(view);
   const box = byId(view.id);
   const entries = box.legend || [];

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DIRECTIVE = re.compile(r"^<!-- (benchmark|table|commands)(?:: (\S+))? -->$", re.MULTILINE)
 
 

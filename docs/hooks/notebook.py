@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def _run(source: str, namespace: dict[str, Any]) -> str:
         elif isinstance(last, ast.Expr):
             exec(compile(ast.Module([last], []), "<cell>", "exec"), namespace)
     shown = [_block(printed.getvalue()), _value(value)]
-    shown += [_figure(plt.figure(number)) for number in plt.get_fignums()]
+    shown += [_figure(figure) for figure in map(plt.figure, plt.get_fignums()) if figure is not value]
     plt.close("all")
     return "\n\n".join(part for part in shown if part)
 
@@ -77,15 +78,16 @@ def _value(value: Any) -> str:
     """Return a value as a notebook shows it: as HTML where it can, else as text."""
     if value is None:
         return ""
-    if hasattr(value, "to_frame") and not hasattr(value, "_repr_html_"):
-        return _block(str(value))
+    if hasattr(value, "savefig"):
+        return _figure(value)
     if hasattr(value, "_repr_html_"):
-        return f'<div class="output" markdown="0">\n{value._repr_html_()}\n</div>'
+        table = re.sub(r"<style.*?</style>| border=\"1\"", "", value._repr_html_(), flags=re.DOTALL)
+        return f'<div class="output" markdown="0">\n{table}\n</div>'
     return _block(value if isinstance(value, str) else repr(value))
 
 
 def _block(text: str) -> str:
-    return f'```{{ .text .output }}\n{text.rstrip()}\n```' if text.strip() else ""
+    return f"```{{ .text .output }}\n{text.rstrip()}\n```" if text.strip() else ""
 
 
 def _figure(figure: Any) -> str:

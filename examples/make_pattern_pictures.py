@@ -10,12 +10,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-
 from headscape.analysis.detections import Layout, detections
 from headscape.analysis.patterns import PatternScorer, fixed_offsets
 
 DOCS = Path(__file__).parent.parent / "docs"
-TEXT = "the cat sat . the dog ran , the cat ran . a dog sat , the dog sat .".split()
+SENTENCES = "the cat sat . the dog ran , the cat ran . a dog sat , the dog sat ."
+TEXT = SENTENCES.split()
 GRID = ("[0]", *(f"{row},{column}" for row in range(4) for column in range(4)))
 PIXELS = 120
 LENGTHS = {"64 tokens": 64, "256 tokens": 256, "1,024 tokens": 1024}
@@ -28,7 +28,10 @@ def heads() -> dict[str, np.ndarray]:
     of_text = detections(Layout(causal, tokens=tuple(TEXT))).matrices
     of_image = detections(Layout(np.ones((len(GRID),) * 2, dtype=bool), tokens=GRID)).matrices
     found = {name: _attention(matrix, causal) for name, matrix in of_text.items() if "_repeats" not in name}
-    found |= {name: _attention(of_image[name], None) for name in ("class_token", "same_row", "same_column", "neighbors")}
+    found |= {
+        name: _attention(of_image[name], None)
+        for name in ("class_token", "same_row", "same_column", "neighbors")
+    }
     found["next_token"] = _attention(detections(Layout(full)).matrices["next_token"], full)
     found["diagonal_alignment"] = _attention(
         detections(Layout(np.ones((n, n // 2), dtype=bool), cross=True)).matrices["diagonal_alignment"], None

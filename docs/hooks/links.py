@@ -23,7 +23,9 @@ NAMES = {
 
 def on_page_content(content: str, **_: Any) -> str:
     """Link every arXiv number of a page, and models and cited papers where they first appear."""
-    content = _in_text(content, lambda text: ARXIV.sub(r'<a href="https://arxiv.org/abs/\1">arXiv \1</a>', text))
+    content = _in_text(
+        content, lambda text: ARXIV.sub(r'<a href="https://arxiv.org/abs/\1">arXiv \1</a>', text)
+    )
     for name, address in NAMES.items():
         content = _first_in_text(content, name, f'<a href="{address}">{name}</a>')
     return content
@@ -38,7 +40,11 @@ def on_env(env: Any, files: Any, **_: Any) -> Any:
         def link(match: re.Match[str]) -> str:
             target = _target(match.group(1), places)
             code = f"<code>{match.group(1).rsplit('.', 1)[-1]}</code>"
-            return f'<a href="{get_relative_url(places[target], page.url)}#{target}">{code}</a>' if target else code
+            return (
+                f'<a href="{get_relative_url(places[target], page.url)}#{target}">{code}</a>'
+                if target
+                else code
+            )
 
         return link
 

@@ -31,7 +31,7 @@ def entropy(
 ) -> None:
     """Rank the heads by the l1 entropy of their Haar coefficients, and say whether the ranking is stable.
 
-    The analysis with the stage "entropy": some 5 seconds a window of 256 tokens and 270 heads on 2 cores.
+    The analysis with the stage "entropy": about 5 seconds per window of 256 tokens and 270 heads on 2 cores.
 
     Example:  headscape entropy out/capture -o out/entropy --fields logits
     """

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from headscape.geometry.head_geometry import HeadGeometry
     from headscape.geometry.organization import Organization
 
 CATEGORIES = 10
@@ -29,6 +30,8 @@ class _Study(Protocol):
     def organizations(self) -> tuple[Organization, ...]: ...
     @property
     def data(self) -> Any: ...
+    @property
+    def head_geometry(self) -> HeadGeometry: ...
     def __getitem__(self, stage: str) -> Any: ...
     def attention(
         self, layer: int, head: int, window: int = 0, *, organized: bool = False, field: str | None = None
@@ -47,7 +50,7 @@ class StudyPlots:
     def map(self, color: str = "layer", *, ax: Axes | None = None) -> Axes:
         """Draw the diffusion map of the heads."""
         axes = _axes(ax, 6.2, 5.0)
-        coordinates = self._study["folders"].geometry.diffusion_map(n_components=2)
+        coordinates = self._study.head_geometry.diffusion_map(n_components=2)
         values, labels = self._values(color), self._labels()
         if values.dtype.kind in "fiub":
             points = draw_diffusion_map(axes, coordinates, values, labels)
@@ -62,8 +65,9 @@ class StudyPlots:
         values = self._values(color)
         if values.dtype.kind not in "fiub":
             raise InputError(f"the tree is colored by numbers, but {color!r} has words: use study.plot.map.")
-        axes, folders = _axes(ax, 9.0, 4.2), self._study["folders"]
-        points = draw_tree(axes, folders.geometry.tree, values.astype(float), self._labels(), folders.support)
+        tree, axes = self._study.head_geometry.tree, _axes(ax, 9.0, 4.2)
+        support = self._study["folders"].support
+        points = draw_tree(axes, tree, values.astype(float), self._labels(), support)
         _colorbar(axes, points, color)
         axes.set_title("Tree of the heads", loc="left", fontsize=10)
         return axes

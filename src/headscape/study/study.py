@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from headscape.errors import FileFormatError, InputError
+from headscape.geometry.head_geometry import HeadGeometry
 from headscape.geometry.organization import Organization
 from headscape.models.packaged import title_of
 from headscape.notices import Notice
@@ -102,6 +103,14 @@ class Study:
             raise InputError('this study has no geometry: run the analysis with the stage "geometry".')
         return self.organizations[0]
 
+    @property
+    def head_geometry(self) -> HeadGeometry:
+        """Tree, EMDs and affinities of the heads over all windows, which the report shows."""
+        if "folders" not in self:
+            raise InputError('this study has no head geometry: run the analysis with the stage "folders".')
+        geometry: HeadGeometry = self["folders"].geometry
+        return geometry
+
     @cached_property
     def options(self) -> dict[str, dict[str, Any]]:
         """The options of every stage, as it ran."""
@@ -128,7 +137,10 @@ class Study:
         """Return the result of a stage: ``study["entropy"]`` is an EntropyStudy, for example."""
         if stage not in self.outcomes or self.outcomes[stage].detail is None:
             have = ", ".join(name for name, outcome in self.outcomes.items() if outcome.detail is not None)
-            raise KeyError(f"no result of a stage {stage!r}; this study has: {have or 'none'}.")
+            raise KeyError(
+                f"no result of a stage {stage!r}; this study has: {have or 'none'}. hs.analyze(study, out=its folder, "
+                f"stages=[{stage!r}]) adds one."
+            )
         return self.outcomes[stage].detail
 
     def __contains__(self, stage: str) -> bool:
@@ -285,9 +297,7 @@ class Study:
     def nearest(self, layer: int, head: int, count: int = 8) -> pd.DataFrame:
         """Return the heads nearest to one in the tree EMD, mean over windows."""
         index = self._index((layer, head))
-        if "folders" not in self:
-            raise InputError('this study has no head geometry: run the analysis with the stage "folders".')
-        distances = self["folders"].geometry.emd[index]
+        distances = self.head_geometry.emd[index]
         order = [int(i) for i in np.argsort(distances, kind="stable") if i != index][:count]
         frame = self.heads.iloc[order][[]].reset_index()
         frame["emd"] = distances[order]

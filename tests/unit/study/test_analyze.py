@@ -85,7 +85,7 @@ def test_every_window_is_organized_once_and_its_trees_are_used(monkeypatch):
 def test_findings_speak_of_the_numbers(study):
     text = " ".join(study.findings)
     assert study["patterns"].sentence == study.findings[0]
-    assert study["entropy"].stability.verdict == study.findings[1]
+    assert study["entropy"].stability.verdict in study.findings
     assert f"{np.median(study['energy'].tables.kv_heads['mu_K']):.2f}" in text
     assert "12 heads" in text
 

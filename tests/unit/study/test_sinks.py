@@ -161,10 +161,10 @@ def test_a_study_without_sinks_has_all_stages_on_the_other_points(tmp_path):
     assert any("leaves them out" in sentence for sentence in study.findings)
     alone = hs.entropy_study(capture, field="probs_without_sinks", k=50, n_iter=1)
     np.testing.assert_allclose(study["entropy"].entropies, alone.entropies)
-    window = next(s for s in page_data(study).sections if s.key == "window").data
-    assert sorted(window["query_order"]) == sorted(window["key_order"]) == list(range(L))
-    assert window["key_order"][0] == 0
-    np.testing.assert_array_equal(np.asarray(window["key_order"][1:]) - 1, study.organization.order["key"])
+    order = next(s for s in page_data(study).sections if s.key == "window").data["windows"][0]["order"]
+    assert sorted(order["query"]) == sorted(order["key"]) == list(range(L))
+    assert order["key"][0] == 0
+    np.testing.assert_array_equal(np.asarray(order["key"][1:]) - 1, study.organization.order["key"])
     again = Study.load(tmp_path / "study")
     assert again.findings == study.findings
     assert again.figures().keys() == study.figures().keys()

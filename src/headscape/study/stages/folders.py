@@ -141,7 +141,7 @@ class Folders(Stage):
             columns["nearest_emd"] = emd.min(axis=1)
         return Outcome(
             context.frame(columns),
-            (*_closest(found, labels), *(Finding(s, _ANSWERS[a]) for a, s in folder_findings(found).items())),
+            _findings(found, labels),
             detail=found,
             tables={"folders": found.to_frame(labels), "tree_agreement": found.agreement},
         )
@@ -188,6 +188,12 @@ class Folders(Stage):
         body, panel = page_file("geometry.html").split("<!-- panel -->")
         anchors = (("map", "Map"), ("tree", "Tree"), ("affinity", "Affinity"))
         return (Section("geometry", "", data, body, panel, page_file("geometry.js"), anchors=anchors),)
+
+
+def _findings(found: HeadFolders, labels: Sequence[str]) -> tuple[Finding, ...]:
+    """Return what the folders have in common, then the heads that are most alike, then the rest."""
+    told = [Finding(sentence, _ANSWERS[about]) for about, sentence in folder_findings(found).items()]
+    return (*told[:1], *_closest(found, labels), *told[1:])
 
 
 def _closest(found: HeadFolders, labels: Sequence[str]) -> tuple[Finding, ...]:

@@ -53,10 +53,11 @@ def look_at_everything(page: Any) -> None:
 
 
 def charts(page: Any) -> list[str]:
-    """Return the charts of all sections that are there."""
+    """Return the charts of all sections that are there; on a phone the panel is closed at first."""
     return run(
         page,
-        "return [...document.querySelectorAll('.chart')].filter(c => !c.closest('[hidden]')).map(c => c.id)",
+        "return [...document.querySelectorAll('.chart')].filter(c => "
+        "c.checkVisibility({visibilityProperty: true})).map(c => c.id)",
     )
 
 

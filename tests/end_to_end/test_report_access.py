@@ -14,6 +14,7 @@ import browser
 from report_pages import (
     charts,
     click,
+    look_at,
     look_at_everything,
     named_report,
     run,
@@ -173,6 +174,7 @@ def test_charts_fit_the_paper_and_come_back(page):
       const old = Plotly.relayout;
       Plotly.relayout = (box, change) => { printed.push([box.id, change.width]); return old(box, change); };
     """
+    look_at(page, "map-chart")
     before = run(page, "return document.querySelector('#map-chart .main-svg').clientWidth")
     run(page, seen)
     assert len(printed(page)) > 50_000

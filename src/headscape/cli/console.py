@@ -78,11 +78,24 @@ def output_folder(path: Path) -> Path:
 
 
 def set_up_logging(verbose: bool) -> None:
-    """Send the library's log and its warnings to standard error; other libraries' only with --verbose."""
-    if not verbose:
-        warnings.showwarning = _show_own
-    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.ERROR)
-    logging.getLogger("headscape").setLevel(logging.DEBUG if verbose else logging.ERROR)
+    """Send warnings of the library to standard error, a line each; its whole log and others' only with --verbose."""
+    log = logging.getLogger("headscape")
+    if verbose:
+        form = "%(levelname)s %(name)s: %(message)s"
+        logging.basicConfig(stream=sys.stderr, format=form, level=logging.ERROR)
+        log.setLevel(logging.DEBUG)
+        return
+    warnings.showwarning = _show_own
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("Warning: %(message)s"))
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.WARNING)
+
+
+def be_quiet() -> None:
+    """Keep warnings back: only errors are printed."""
+    warnings.showwarning = lambda *_, **__: None
+    logging.getLogger("headscape").setLevel(logging.ERROR)
 
 
 def _show_own(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from headscape.cli.console import be_quiet
+
 Group = Mapping[str, tuple[Any, Any]]
 """Options by name: the type of each, and how typer declares it."""
 
@@ -137,6 +139,8 @@ def with_options(*groups: Group) -> Callable[[Callable[..., None]], Callable[...
             sources = {name: getattr(context.get_parameter_source(name), "name", "") for name in values}
             explicit = frozenset(name for name, source in sources.items() if source == "COMMANDLINE")
             given = SimpleNamespace(explicit=explicit, **{name: values.pop(name) for name in shared})
+            if getattr(given, "quiet", False):
+                be_quiet()
             function(**values, given=given)
 
         added = [

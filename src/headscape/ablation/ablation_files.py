@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.errors import FileFormatError
+from headscape.tensor.safe_reading import read_json_object
 from headscape.tensor.store import Store, content_hash, software_versions, write_text_atomically
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -85,8 +86,8 @@ def finished(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dic
     """Return the arrays and attributes of the study that was finished last in a folder."""
     store = Store.open(path, KIND)
     try:
-        name = str(json.loads((Path(path) / SUMMARY).read_text(encoding="utf-8"))["part"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        name = str((read_json_object(Path(path) / SUMMARY, Path(path)) or {})["part"])
+    except (FileFormatError, KeyError) as error:
         raise FileFormatError(
             f"{path} holds no finished study ({error}). Run the same command again: it resumes there."
         ) from error

@@ -182,20 +182,24 @@ class HeadPatterns:
 
     @property
     def sentence(self) -> str:
-        """The families of heads with their counts, layers and most striking members."""
+        """The families of heads with their counts."""
         counts = self.table["pattern"].value_counts()
         families = [str(kind) for kind in counts.index if kind != MIXED]
         doing = {pattern.title: pattern.doing for pattern in PATTERNS.values() if pattern.doing}
-        parts = [
-            f"{counts[kind]} {_for_count(doing[kind], counts[kind])} ({self._members(kind)})"
-            for kind in families
-        ]
+        parts = [f"{counts[kind]} {_for_count(doing[kind], counts[kind])}" for kind in families]
         mixed = int(counts.get(MIXED, 0))
-        parts += [f"{mixed} {'is' if mixed == 1 else 'are'} mixed"] if mixed else []
         n = len(self.table)
         if not families:
             return f"None of the {n} heads follows one of the simple attention patterns: all are mixed."
-        return f"Of {n} heads, {'; '.join(parts)}."
+        rest = f"; {mixed} {'follows' if mixed == 1 else 'follow'} no single pattern (mixed)" if mixed else ""
+        return f"Of {n} heads, {', '.join(parts)}{rest}."
+
+    @property
+    def striking(self) -> tuple[str, ...]:
+        """The layers of every family and the heads that show it most clearly; nothing if there is no family."""
+        counts = self.table["pattern"].value_counts()
+        told = [f"{kind}: {self._members(str(kind))}" for kind in counts.index if kind != MIXED]
+        return (f"The clearest heads of each kind, with their score: {'; '.join(told)}.",) if told else ()
 
     def _members(self, kind: str) -> str:
         """Return the strongest heads of a family and its layers."""
@@ -203,12 +207,11 @@ class HeadPatterns:
         numbers = family["name"].str.extract(r"\(([\d.]+)", expand=False).astype(float)
         strongest = numbers.sort_values(ascending=False, kind="stable")
         heads = [f"{layer}.{head}" for layer, head in strongest.index[:SHOWN]]
-        heads[0] += f" with {strongest.iloc[0]:.2f}"
+        heads[0] += f" ({strongest.iloc[0]:.2f})"
         if len(family) <= SHOWN:
             return ", ".join(heads)
-        layers, most = family.index.get_level_values("layer"), int((numbers > 0.5).sum())
-        half = f"{most} above 0.5; " if most else ""
-        return f"{half}strongest: {', '.join(heads)}; layers {layers.min()}-{layers.max()}"
+        layers = family.index.get_level_values("layer")
+        return f"{', '.join(heads)} (layers {layers.min()}-{layers.max()})"
 
     @property
     def on_repeats(self) -> tuple[str, ...]:

@@ -86,6 +86,7 @@ def set_up_logging(verbose: bool) -> None:
         log.setLevel(logging.DEBUG)
         return
     warnings.showwarning = _show_own
+    logging.basicConfig(handlers=[logging.NullHandler()])
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("Warning: %(message)s"))
     log.handlers, log.propagate = [handler], False

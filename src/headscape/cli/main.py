@@ -140,5 +140,6 @@ def _end(error: BaseException) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    sys.stderr.write(f"headscape: {message}\n")
+    line = " ".join(message.split("\n")).strip()  # names of files may hold line breaks
+    sys.stderr.write(f"headscape: {line}\n")
     sys.exit(code)

@@ -175,7 +175,7 @@ class Questionnaire:
             notice for axis in names for notice in self._notices(axis, closed[axis])
         ]
         for notice in self.warnings_:
-            logger.log(logging.WARNING if notice.affects_heads else logging.INFO, "%s", notice)
+            logger.info("%s", notice)  # the result carries it
         return self
 
     def _notices(self, axis: str, closed: list[Notice]) -> list[Notice]:

@@ -14,6 +14,7 @@ from headscape.errors import FileFormatError, HeadscapeError, ModelError
 from headscape.models.adapters.protocol import LayerHeads
 from headscape.models.adapters.slicing import keep_heads
 from headscape.models.whole_weights import load_whole, require_sane_sizes
+from headscape.tensor.safe_reading import read_json_object
 from headscape.tensor.store import check_format
 
 KEY = "headscape_pruning"
@@ -41,7 +42,7 @@ def layers_of(record: Any, path: Path) -> tuple[LayerHeads, ...]:
             )
             for entry in record["layers"]
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"the layers in {path} are damaged ({error!r}). Write it again.") from error
     for layer in layers:
         _require_possible(layer, path)
@@ -83,6 +84,7 @@ def first_line(error: Exception) -> str:
 def _config_and_class(folder: Path) -> tuple[Any, Any]:
     import transformers
 
+    read_json_object(folder / "config.json", folder)  # raises for what is no JSON object
     try:
         values, _ = transformers.PreTrainedConfig.get_config_dict(folder, local_files_only=True)
     except (OSError, ValueError) as error:

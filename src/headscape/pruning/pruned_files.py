@@ -7,7 +7,6 @@ weights do not have the shapes of the config.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -25,6 +24,7 @@ from headscape.models.quiet import quiet_transformers
 from headscape.pruning.manifest import manifest_of
 from headscape.pruning.model_card import model_card
 from headscape.pruning.pruned import Pruned, noted
+from headscape.tensor.safe_reading import read_json_object
 from headscape.tensor.store import acquire_lock, explain_write_errors
 
 CARD = "README.md"
@@ -159,8 +159,8 @@ def require_free(folder: Path) -> None:
 
 def _holds_pruned_model(folder: Path) -> bool:
     try:
-        return KEY in json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return KEY in (read_json_object(folder / "config.json", folder) or {})
+    except FileFormatError:
         return False
 
 

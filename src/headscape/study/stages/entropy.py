@@ -50,20 +50,20 @@ class Entropy(Stage):
         ).with_bounds("low", "high"),
         *Column(
             "haar_rank",
-            "mean rank",
+            "Haar rank",
             "Mean rank of the Haar entropy over windows, 1 for the lowest.",
             panel=True,
         ).with_bounds("min", "max"),
         Column(
             "haar_bottom_count",
-            "low in",
+            "low Haar entropy in",
             "Number of windows in which the Haar entropy is among the lowest tenth.",
             unit="windows",
             panel=True,
         ),
         Column(
             "haar_top_count",
-            "high in",
+            "high Haar entropy in",
             "Number of windows in which the Haar entropy is among the highest tenth.",
             unit="windows",
         ),

@@ -57,9 +57,8 @@ class FirstTest(Stage):
         losses, about = results[0].arrays["losses"].mean(axis=1), results[0].attributes
         intact, lowest, random = losses[0], losses[1] - losses[0], losses[2:] - losses[0]
         detail = {"intact": float(intact), "lowest": float(lowest), "random": random.tolist()}
-        return Outcome(
-            context.frame({}), (_verdict(detail, about, len(results[0].arrays["losses"][0])),), detail=detail
-        )
+        verdict = _verdict(detail, about, len(results[0].arrays["losses"][0]))
+        return Outcome(context.frame({}), (verdict, _next(context)), detail=detail)
 
 
 def _windows(context: Context) -> Any:
@@ -73,6 +72,16 @@ def _windows(context: Context) -> Any:
         **{name: context.parameters[name] for name in names},
     )
     return reader.read(context.inputs)[:WINDOWS]
+
+
+def _next(context: Context) -> Finding:
+    """Say which commands go on from here."""
+    name = context.parameters["model"]
+    return Finding(
+        f"To learn which heads can go, headscape ablate {name} tests rankings of the heads on held-out text (minutes); "
+        f"headscape prune {name} --fraction 0.1 removes heads, repairs the rest and measures the cost.",
+        Question.after,
+    )
 
 
 def _verdict(detail: dict[str, Any], about: Any, windows: int) -> Finding:

@@ -63,7 +63,6 @@ class Folders(Stage):
             "folder has in common",
             "What the smallest folder with a name that holds the head has in common.",
             table=False,
-            panel=True,
         ),
         Column("nearest", "nearest", "The head that attends most alike."),
         Column(

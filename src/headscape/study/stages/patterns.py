@@ -89,7 +89,7 @@ class Patterns(Stage):
             detail.table,
             (
                 Finding(detail.sentence, Question.kinds, _CHANCE.format(len(results))),
-                *(Finding(sentence, Question.kinds) for sentence in detail.on_repeats),
+                *(Finding(sentence, Question.kinds) for sentence in (*detail.striking, *detail.on_repeats)),
                 *_left_out(detail, results),
                 *_without_special(context, detail),
             ),

@@ -137,12 +137,13 @@ def test_the_sentence_counts_families_and_names_their_strongest_heads():
     scores = [0.9, 0.8, 0.7, 0.4, 0.0, 0.0, 0.1]
     other = [0.0, 0.0, 0.0, 0.0, 0.75, 0.0, 0.1]
     heads = [(i, 2) for i in range(7)]
-    sentence = head_patterns_over([window(first_token=scores, previous_token=other)], heads).sentence
-    for words in ("Of 7 heads", "4 attend most to the first token", "3 above 0.5", "0.2 with 0.90"):
-        assert words in sentence
-    assert "layers 0-3" in sentence
-    assert "1 attends most to the previous token (4.2 with 0.75)" in sentence
-    assert "2 are mixed" in sentence
+    found = head_patterns_over([window(first_token=scores, previous_token=other)], heads)
+    for words in ("Of 7 heads", "4 attend most to the first token", "1 attends most to the previous token"):
+        assert words in found.sentence
+    assert "2 follow no single pattern" in found.sentence
+    (striking,) = found.striking
+    assert "first token: 0.2 (0.90), 1.2, 2.2 (layers 0-3)" in striking
+    assert "previous token: 4.2 (0.75)" in striking
     assert "all are mixed" in head_patterns_over([window(self=[0.1])], [(0, 0)]).sentence
 
 

@@ -6,6 +6,7 @@ from benchmarks import (
     bench_geometry,
     bench_haar,
     bench_paraproduct,
+    bench_patterns,
     bench_pruning,
     bench_report,
 )
@@ -18,6 +19,7 @@ run(
         "energy": bench_energy.rows,
         "haar": bench_haar.rows,
         "paraproduct": bench_paraproduct.rows,
+        "patterns": bench_patterns.rows,
         "pruning": bench_pruning.rows,
         "report": bench_report.rows,
     }

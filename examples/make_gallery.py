@@ -19,6 +19,14 @@ FIGURES = {
     "diffusion_map_head_2d": "gallery_diffusion_map",
     "entropy_entropies": "gallery_entropies",
 }
+HEAD = "16.0"
+PARTS = {
+    "findings": "report_findings.png",
+    "map": "report_map.png",
+    "tree": "report_tree.png",
+    "panel": "report_head.png",
+}
+"""Elements of the page by their id, and the file of their picture."""
 sys.path.insert(0, str(ROOT / "tests"))
 
 
@@ -30,17 +38,24 @@ def save_figures(study: hs.Study) -> None:
 
 
 def save_screenshots(report: Path) -> None:
-    """Write the report as it opens, and further down in dark colors."""
+    """Write the report as it opens, its parts, and the tree in dark colors."""
     from browser import browser, open_page
 
     with browser(1440, 1060) as page:
-        open_page(page, report, "#head=11.6")
+        open_page(page, report, f"#head={HEAD}")
         _shoot(page, "report.png")
+    with browser(1440, 2600) as page:  # tall, so that every chart is drawn and fits
+        open_page(page, report, f"#head={HEAD}")
+        time.sleep(1.5)
+        for part, file in PARTS.items():
+            page.find_element("id", part).screenshot(str(IMAGES / file))
+    with browser(1440, 1060) as page:
+        open_page(page, report, f"#head={HEAD}")
         page.execute_script(
             "document.documentElement.style.scrollBehavior = 'auto';"
             "document.getElementById('theme').click();"
             "document.getElementById('order-organized').click();"
-            "document.getElementById('map').scrollIntoView();"
+            "document.getElementById('tree').scrollIntoView();"
         )
         _shoot(page, "report_dark.png")
 

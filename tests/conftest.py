@@ -24,7 +24,7 @@ def _own_logging() -> None:
     """Begin every test with the library's log as it is imported: commands that run inside a test quiet it."""
     log = logging.getLogger("headscape")
     log.setLevel(logging.NOTSET)
-    log.propagate, log.disabled = True, False
+    log.handlers, log.propagate, log.disabled = [], True, False
 
 
 @pytest.fixture(autouse=True)

@@ -50,7 +50,7 @@ def test_the_command_captures_a_text_file(text, tmp_path, monkeypatch, capsys):
     ("arguments", "message"),
     [
         (("./nothing", "--text", "{text}"), "there is no model at './nothing'"),
-        ((TINY, "--text", "{text}", "--length", "100000"), "tokens, but length=100000"),
+        ((TINY, "--text", "{text}", "--length", "100000"), "tokens, but length (--length) is 100000"),
         ((TINY, "--text", "missing.txt"), "missing.txt does not exist"),
         ((TINY, "--text", "{text}", "--images", "{text}"), "either --text or --images"),
         ((TINY, "--text", "{text}", "--layers", "5-2"), "--layers must be numbers and ranges"),

@@ -169,3 +169,16 @@ run()
     command = [sys.executable, "-c", code, "organize", "synthetic", "-o", "out"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (2, "headscape: what is wrong\n")
+
+
+def test_warnings_of_the_library_are_a_line_each_unless_quiet(tmp_path):
+    import zarr
+
+    array = zarr.create_array(tmp_path / "x.zarr", shape=(8, 8, 4), chunks=(8, 8, 1), dtype="f4")
+    array[:, :, :3] = np.random.default_rng(0).random((8, 8, 3))
+    command = ("organize", tmp_path / "x.zarr", "-o", tmp_path / "out", "--figures", "none")
+    loud, quiet = headscape(*command), headscape(*command, "--quiet")
+    assert loud.returncode == quiet.returncode == 0
+    assert "Warning: " in loud.stderr
+    assert "1 of 4 chunks are absent" in loud.stderr
+    assert quiet.stderr == quiet.stdout == ""

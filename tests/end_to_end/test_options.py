@@ -13,7 +13,7 @@ from cli_runs import headscape_here, one_line
 from studies import small_capture, small_study
 
 MODEL = Path(__file__).parents[2] / "examples" / "tiny_model"
-ANALYSES = ("analyze", "entropy", "energy", "softmax")
+ANALYSES = ("analyze", "patterns", "entropy", "energy", "softmax")
 OF_MODELS = ("capture", "ablate", "prune")
 HUGE = "1" + 20 * "0"
 
@@ -103,7 +103,7 @@ def test_commands_that_run_the_model(refused, command, source):
     refused([command, source], "which holds no weights")
 
 
-@pytest.mark.parametrize("command", ["analyze", "entropy", "softmax", "organize", "check"])
+@pytest.mark.parametrize("command", ["analyze", "patterns", "entropy", "softmax", "organize", "check"])
 @pytest.mark.parametrize(
     ("source", "option", "message"),
     [
@@ -156,7 +156,7 @@ def test_shared_options_of_analyses(refused, command, options, message):
         (["analyze", "--set", "lengths=64,x"], "lengths must be a whole number from 2"),
         (["analyze", "--set", "signatures=maybe"], "signatures must be True or False"),
         (["analyze", "--set", "alpha=x"], "alpha must be a number from -16 to 16"),
-        (["analyze", "--set", "tree=oak"], "tree must be 'flexible' or 'binary'"),
+        (["analyze", "--set", "tree=oak"], "tree must be 'flexible', 'binary' or 'linkage'"),
         (["analyze", "--set", "tree=3"], "tree must be 'flexible', 'binary'"),
         (["analyze", "--set", "init="], "init must be one of"),
         (["analyze", "--set", f"n_iter={HUGE}"], "n_iter must be a whole number from 1 to 1000"),

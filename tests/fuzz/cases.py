@@ -13,7 +13,7 @@ from fuzz.inputs import INPUTS
 from fuzz.limits import BYTES, SECONDS, TimeIsUpError, listening, memory_limit, time_limit
 from fuzz.models import MODELS
 from fuzz.options import OPTIONS, bad_options
-from fuzz.program import LATE, headscape_apart, headscape_here, unclear
+from fuzz.program import LATE, WARNING, headscape_apart, headscape_here, unclear
 from fuzz.stores import STORES
 from fuzz.target import Found, Target, not_finite, part_of, same
 from headscape.errors import HeadscapeError
@@ -145,6 +145,7 @@ class Bench:
             except Exception as error:
                 problem = f"{type(error).__name__}: {str(error)[:300]}"
         spoken = [*said.warnings, *(said.out + said.err).splitlines()]
+        spoken = [line for line in spoken if not line.startswith(WARNING)]
         if not problem and spoken:
             problem = f"spoke: {spoken[0][:300]} (and {len(spoken) - 1} lines more)"
         if problem or found is None:
@@ -174,8 +175,8 @@ class Bench:
         ended = (headscape_apart if apart else headscape_here)(self._words(target, root), self.seconds)
         if ended.problem or ended.code not in (0, 1):
             return ended.line_problem
-        if ended.err.strip():
-            return f"exit code {ended.code}, but said: {ended.err[:200]}"
+        if other := [line for line in ended.err.splitlines() if not line.startswith(WARNING)]:
+            return f"exit code {ended.code}, but said: {' '.join(other)[:200]}"
         if verdict != "equal" and ended.facts != wanted.facts:
             return f"the command gave another result, with exit code {ended.code}; the library: {verdict}"
         return ""

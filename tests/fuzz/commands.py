@@ -16,6 +16,7 @@ CUT = ("--calibration-windows", "2")
 LONG: dict[str, tuple[str, ...]] = {
     "analyze": (*QUICK, "--set", "k=20"),
     "capture": SMALL,
+    "patterns": PLAIN,
     "entropy": (*QUICK, "--k", "20"),
     "energy": PLAIN,
     "softmax": (*QUICK, "--heads", "0.0,1.0,2.0,3.0", "--draws", "1"),

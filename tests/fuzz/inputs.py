@@ -174,7 +174,9 @@ def odd_image(rng: random.Random, root: Path) -> str:
         },
         "16 bits": (
             "png",
-            lambda path: Image.fromarray(np.asarray(_picture(rng).convert("L")).astype("u2") * 257).save(path),
+            lambda path: Image.fromarray(np.asarray(_picture(rng).convert("L")).astype("u2") * 257).save(
+                path
+            ),
         ),
         "1 x 1": ("png", lambda path: _picture(rng, (1, 1)).save(path)),
         "1 x 3000": ("png", lambda path: _picture(rng, (1, 3000)).save(path)),

@@ -13,6 +13,9 @@ from unittest import mock
 from fuzz.limits import BYTES, SECONDS, TimeIsUpError, listening, memory_limit, time_limit
 from headscape.cli.main import run
 
+WARNING = "Warning: "
+"""How a line begins that says something about a result; such lines may stand before it."""
+
 LATE = "took longer than"
 LONGEST_MESSAGE = 1000
 # What differs from run to run.
@@ -37,7 +40,7 @@ class Ended:
     @property
     def line_problem(self) -> str:
         """What is wrong with an end in exit code 2 and one line; empty if nothing is."""
-        lines = self.err.strip().splitlines()
+        lines = [line for line in self.err.strip().splitlines() if not line.startswith(WARNING)]
         if self.problem or self.code != 2:
             return self.problem or f"exit code {self.code}, not 2: {self.err[-300:]!r}"
         if self.out or len(lines) != 1 or not lines[0].startswith("headscape: "):

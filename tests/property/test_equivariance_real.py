@@ -22,7 +22,7 @@ def block():
     return hs.capture(model, [ids], windows=1, length=256).tensor(0).data[128:192, :64, ::7]
 
 
-@pytest.mark.parametrize("kind", ["flexible", "binary"])
+@pytest.mark.parametrize("kind", ["flexible", "binary", "linkage"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_block_of_probabilities(block, seed, kind):
     require_equivariance(block, seed, tree=kind)

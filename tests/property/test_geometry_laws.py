@@ -130,7 +130,7 @@ def test_fixed_signs_ignore_the_solver_and_the_order(seed, n):
     np.testing.assert_array_equal(fix_signs(v[order]), once[order])
 
 
-@pytest.mark.parametrize("kind", ["flexible", "binary"])
+@pytest.mark.parametrize("kind", ["flexible", "binary", "linkage"])
 @pytest.mark.parametrize("shape", [(14, 17, 9), (20, 16)])
 @pytest.mark.parametrize("seed", range(3))
 def test_permutation_equivariance(shape, seed, kind):
@@ -138,7 +138,7 @@ def test_permutation_equivariance(shape, seed, kind):
     require_equivariance(x, seed + 100, tree=kind)
 
 
-@pytest.mark.parametrize("kind", ["flexible", "binary"])
+@pytest.mark.parametrize("kind", ["flexible", "binary", "linkage"])
 @pytest.mark.parametrize("seed", range(8))
 def test_two_isolated_keys_keep_trees_orders_and_entropies(seed, kind):
     """They are equally far from everything in the random walk: only the data can break such ties."""

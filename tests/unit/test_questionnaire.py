@@ -171,7 +171,7 @@ def test_folder_jaccard():
     [
         ({"n_iter": 0}, "n_iter must be a whole number from 1 to 1000"),
         ({"init": "euclid"}, "init must be one of cosine, gaussian"),
-        ({"tree": "ternary"}, "'flexible' or 'binary'"),
+        ({"tree": "ternary"}, "'flexible', 'binary' or 'linkage'"),
         ({"tree": {"row": "binary"}}, "says 'binary' for row"),
         ({"head_trees": "old"}, "'latest' or 'initial'"),
         ({"eps_scale": 0}, "eps_scale must be a number from 1e-06"),

@@ -18,7 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.errors import FileFormatError
+from headscape.tensor.safe_reading import read_json_object
 from headscape.tensor.store import Store, content_hash, software_versions, write_text_atomically
+
+Arrays = Mapping[str, NDArray[Any]]
+Attributes = Mapping[str, Any]
 
 KIND = "ablation"
 SUMMARY, CURVES = "summary.json", "curves.csv"
@@ -28,8 +32,6 @@ SUMMARY, CURVES = "summary.json", "curves.csv"
 class AblationParts:
     """Arrays by the name of their part, in memory, and in a folder if there is one."""
 
-    parameters: Mapping[str, Any]
-    input_hash: str
     store: Store | None = None
     _kept: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict)
 
@@ -45,9 +47,7 @@ class AblationParts:
             self._kept[name] = {array: part.array(array) for array in part.names()}
         return self._kept[name]
 
-    def write(
-        self, name: str, arrays: Mapping[str, NDArray[Any]], attributes: Mapping[str, Any] | None = None
-    ) -> None:
+    def write(self, name: str, arrays: Arrays, attributes: Attributes | None = None) -> None:
         """Finish a part."""
         self._kept[name] = dict(arrays)
         if self.store is not None:
@@ -56,13 +56,7 @@ class AblationParts:
                     part.array(array, values)
                 part.attributes(**(attributes or {}))
 
-    def finish(
-        self,
-        arrays: Mapping[str, NDArray[Any]],
-        attributes: Mapping[str, Any],
-        table: str,
-        summary: Mapping[str, Any],
-    ) -> None:
+    def finish(self, arrays: Arrays, attributes: Attributes, table: str, summary: Attributes) -> None:
         """Write the study itself, which :func:`finished` reads, with its table and summary beside it."""
         assert self.store is not None  # without a folder there is nothing to write
         words = np.frombuffer(json.dumps(attributes, sort_keys=True).encode(), dtype=np.uint8)
@@ -77,23 +71,23 @@ class AblationParts:
 
 @contextmanager
 def ablation_parts(
-    path: str | os.PathLike[str] | None, parameters: Mapping[str, Any], input_hash: str, seed: int
+    path: str | os.PathLike[str] | None, parameters: Attributes, input_hash: str, seed: int
 ) -> Iterator[AblationParts]:
     """Open the parts of a study for the length of a block; finished ones are there already."""
     if path is None:
-        yield AblationParts(parameters, input_hash)
+        yield AblationParts()
         return
     known: Any = {"versions": software_versions("torch", "transformers"), "seed": seed}
     with Store.create(path, KIND, parameters=parameters, input_hash=input_hash, **known) as store:
-        yield AblationParts(parameters, input_hash, store)
+        yield AblationParts(store)
 
 
 def finished(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the arrays and attributes of the study that was finished last in a folder."""
     store = Store.open(path, KIND)
     try:
-        name = str(json.loads((Path(path) / SUMMARY).read_text(encoding="utf-8"))["part"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        name = str((read_json_object(Path(path) / SUMMARY, Path(path)) or {})["part"])
+    except (FileFormatError, KeyError) as error:
         raise FileFormatError(
             f"{path} holds no finished study ({error}). Run the same command again: it resumes there."
         ) from error

@@ -12,10 +12,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from headscape.ablation.ablation_files import ablation_parts, finished
-from headscape.ablation.curves import RANDOM, REPAIRED, Curve, FloatArray64, Verdict, is_random, json_ready
+from headscape.ablation.curves import RANDOM, REPAIRED, Curve, FloatArray64, Verdict, is_random
 from headscape.analysis.intervals import Interval, bootstrap, bootstrap_crossed
 from headscape.errors import InputError
 from headscape.notices import Notice
+from headscape.output import counted, json_ready
 
 BAND = (0.05, 0.95)
 TOLERANCE = 0.05
@@ -202,7 +203,7 @@ class AblationStudy:
             "windows": len(self.intact),
             "counts": list(self.counts),
             "curves": json_ready(self.to_frame().to_dict("records")),
-            "verdicts": [json_ready(verdict.summary()) for verdict in self.verdicts.values()],
+            "verdicts": [verdict.summary() for verdict in self.verdicts.values()],
             "spare": {name: list(counts) for name, counts in self.spare().items()},
             "findings": list(self.findings),
             "warnings": [notice.message for notice in self.warnings],
@@ -258,10 +259,9 @@ class AblationStudy:
         return cls.from_arrays(*finished(path))
 
     def __repr__(self) -> str:
-        return (
-            f"AblationStudy({', '.join(self.methods)}; {len(self.counts)} counts up to {max(self.counts)} of "
-            f"{self.n_heads} heads, {len(self.intact)} windows)"
-        )
+        counts, windows = counted(len(self.counts), "count"), counted(len(self.intact), "window")
+        heads = f"{max(self.counts)} of {counted(self.n_heads, 'head')}"
+        return f"AblationStudy({', '.join(self.methods)}; {counts} up to {heads}, {windows})"
 
     def _best(self) -> str:
         ranked = sorted((m for m in self.methods if not is_random(m)), key=lambda m: self.areas(m).mean())

@@ -5,6 +5,7 @@ import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from headscape.errors import InputError
 from headscape.geometry.organization import Organization
 from headscape.models.loading import as_model
 from headscape.notices import Notice
+from headscape.output import counted
 from headscape.recorder.capturing import how_read, input_hash
 from headscape.tensor.capture import Capture
 from headscape.tensor.checks import MAX_DRAWS, require_integer
@@ -106,15 +108,9 @@ def ablation_study(
     if any(is_random(label) for label in labels):
         require_integer(draws, "draws", MIN_DRAWS, MAX_DRAWS)
     loaded = as_model(model, tokenizer)
+    reading: Any = {"length": length, "sample": sample, "seed": seed}
     split = split_windows(
-        loaded,
-        inputs,
-        calibration,
-        windows=windows,
-        calibration_count=calibration_windows,
-        length=length,
-        sample=sample,
-        seed=seed,
+        loaded, inputs, calibration, windows=windows, calibration_count=calibration_windows, **reading
     )
     common: dict[str, Any] = {"stack": stack, "loss": loss, "seed": seed}
     judge = HeadEvaluator(loaded, split.evaluation, **common)
@@ -132,61 +128,53 @@ def ablation_study(
         "model": loaded.provenance(),
         "windows": len(split.evaluation),
         "calibration_windows": len(split.calibration),
-        "length": length,
-        "sample": sample,
+        **reading,
         **how_read((*split.calibration, *split.evaluation)),
         "stack": stack,
-        "seed": seed,
         "loss": "model" if loss is None else f"own: {getattr(loss, '__qualname__', type(loss).__name__)}",
     }
     for warning in split.warnings:
         logger.warning("%s", warning)
     hashed = input_hash((*split.calibration, *split.evaluation))
     with ablation_parts(out, parameters, hashed, seed) as parts:
-        warnings = tuple(Notice("calibration-split", text) for text in split.warnings)
-        study = _Study(judge, calibrated, parts, numbers, progress).run(labels, draws, warnings)
+        intact, curves = _Run(judge, calibrated, parts, numbers, progress).all(labels, draws)
+    study = AblationStudy(
+        curves=curves,
+        counts=numbers,
+        intact=intact["losses"],
+        n_heads=len(judge.heads),
+        loss=judge.objective.name,
+        perplexity=judge.objective.perplexity,
+        relative=judge.objective.relative,
+        intact_accuracy=intact.get("accuracy"),
+        warnings=tuple(Notice("calibration-split", text) for text in split.warnings),
+        parameters=parameters,
+        input_hash=hashed,
+    )
     if out is not None:
         study.save(out)
     return study
 
 
-class _Study:
+@dataclass(frozen=True, eq=False)
+class _Run:
     """Measures curves one after another, leaving out what is finished."""
 
-    def __init__(
-        self,
-        judge: HeadEvaluator,
-        calibrated: HeadEvaluator,
-        parts: AblationParts,
-        counts: tuple[int, ...],
-        progress: Progress,
-    ) -> None:
-        self.judge, self.calibrated, self.parts, self.counts = judge, calibrated, parts, counts
-        self.progress = progress
+    judge: HeadEvaluator
+    calibrated: HeadEvaluator
+    parts: AblationParts
+    counts: tuple[int, ...]
+    progress: Progress
 
-    def run(self, labels: Mapping[str, Method], draws: int, warnings: tuple[Notice, ...]) -> AblationStudy:
+    def all(self, labels: Mapping[str, Method], draws: int) -> tuple[dict[str, Any], dict[str, Curve]]:
         """Measure the intact model and all curves."""
         if not self.parts.has("intact"):
             self.parts.write("intact", self._evaluation(()))
-        intact = self.parts.read("intact")
         curves = {}
         for number, (label, method) in enumerate(labels.items()):
             told = _share(self.progress, label, number, len(labels))
             curves[label] = self._curve(label, method, draws, told)
-        objective = self.judge.objective
-        return AblationStudy(
-            curves=curves,
-            counts=self.counts,
-            intact=intact["losses"],
-            n_heads=len(self.judge.heads),
-            loss=objective.name,
-            perplexity=objective.perplexity,
-            relative=objective.relative,
-            intact_accuracy=intact.get("accuracy"),
-            warnings=warnings,
-            parameters=dict(self.parts.parameters),
-            input_hash=self.parts.input_hash,
-        )
+        return self.parts.read("intact"), curves
 
     def _curve(self, label: str, method: Method, draws: int, progress: Progress) -> Curve:
         base = label.removesuffix(REPAIRED)
@@ -202,7 +190,7 @@ class _Study:
             name = part_name(method if isinstance(method, str) else f"{base}-{content_hash(order)[:8]}")
             for place, count in enumerate(self.counts):
                 here = _held(progress, 0.3 + 0.7 * (draw * len(self.counts) + place) / steps)
-                here(f"{count} heads off", 0, 1)
+                here(f"{counted(count, 'head')} off", 0, 1)
                 self.calibrated.progress = here
                 part = f"loss-{name}{REPAIRED if repaired else ''}-{draw}-{count}"
                 if not self.parts.has(part):
@@ -210,13 +198,8 @@ class _Study:
                     self.parts.write(part, self._evaluation(off, repaired))
                 rows.append(self.parts.read(part))
         shape = (len(orders), len(self.counts), -1)
-        return Curve(
-            losses=np.stack([row["losses"] for row in rows]).reshape(shape),
-            orders=np.stack([order[: max(self.counts)] for order in orders]),
-            accuracy=np.stack([row["accuracy"] for row in rows]).reshape(shape)
-            if "accuracy" in rows[0]
-            else None,
-        )
+        measured = {name: np.stack([row[name] for row in rows]).reshape(shape) for name in rows[0]}
+        return Curve(orders=np.stack([order[: max(self.counts)] for order in orders]), **measured)
 
     def _order(self, base: str, method: Method, draw: int | None) -> Any:
         """Return the (head, 2) order of a ranking, from disk if it is there."""
@@ -303,6 +286,4 @@ def _held(progress: Progress, share: float) -> Progress:
 
 def _share(progress: Progress, label: str, number: int, total: int) -> Progress:
     """Return a progress over one of several curves, told as the progress of all."""
-    if progress is no_progress:
-        return no_progress
     return lambda what, done, whole: progress(f"{label}: {what}", number + done / max(whole, 1e-9), total)

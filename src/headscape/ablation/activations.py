@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +10,6 @@ from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Batch
 from headscape.models.forward_pass import forward
 from headscape.models.lazy_torch import torch
-from headscape.models.projection import Projection
 from headscape.recorder.gates import frozen, gated
 
 _TOKENS = 1024
@@ -34,17 +32,24 @@ def layer_signals(evaluator: HeadEvaluator) -> dict[int, LayerSignals]:
     """
     objective, model, modules = evaluator.objective, evaluator.model, evaluator.modules
     signals = {layer: LayerSignals() for layer in evaluator.projections}
-    with frozen(model):
+    seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def watch(layer: int) -> Any:
+        return lambda _, arguments, output: seen.update({layer: (arguments[0], output)})
+
+    with frozen(model), ExitStack() as stack:
+        for layer, projection in evaluator.projections.items():
+            stack.enter_context(projection.module.register_forward_hook(watch(layer)))
         for number, batch in enumerate(objective.batches):
             evaluator.progress("activations and gradients", number, len(objective.batches))
             # The gates make everything behind the first layer depend on something that takes gradients.
             gates = {m.layer: torch.ones(m.n_heads, requires_grad=True) for m in modules}
-            outputs: dict[int, torch.Tensor] = {}
-            with gated(modules, gates), _watched(evaluator.projections, signals, outputs, batch):
+            with gated(modules, gates):
                 output = forward(model, batch.call(model), "windows")
             loss = objective.sensitivity(output, batch).sum()
-            found = torch.autograd.grad(loss, list(outputs.values()))
-            for layer, gradient in zip(outputs, found, strict=True):
+            found = torch.autograd.grad(loss, [left for _, left in seen.values()])
+            for (layer, (entered, _)), gradient in zip(seen.items(), found, strict=True):
+                signals[layer].activations.append(real_tokens(entered, batch))
                 signals[layer].gradients.append(real_tokens(gradient, batch))
     return signals
 
@@ -64,23 +69,3 @@ def token_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         some = slice(start, start + _TOKENS)
         total += a[some].double().T @ b[some].double()
     return total
-
-
-@contextmanager
-def _watched(
-    projections: dict[int, Projection],
-    signals: dict[int, LayerSignals],
-    outputs: dict[int, torch.Tensor],
-    batch: Batch,
-) -> Iterator[None]:
-    def watch(layer: int) -> Any:
-        def hook(module: torch.nn.Module, arguments: Sequence[torch.Tensor], output: torch.Tensor) -> None:
-            signals[layer].activations.append(real_tokens(arguments[0], batch))
-            outputs[layer] = output
-
-        return hook
-
-    with ExitStack() as stack:
-        for layer, projection in projections.items():
-            stack.callback(projection.module.register_forward_hook(watch(layer)).remove)
-        yield

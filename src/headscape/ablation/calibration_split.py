@@ -1,7 +1,7 @@
 """Which windows calibrate a ranking and which evaluate it: far apart, and never the same ones unnoticed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headscape.analysis.intervals import FEWEST_UNITS
@@ -35,7 +35,7 @@ def calibration_windows(
     seed: int = 0,
 ) -> list[WindowInput]:
     """Return at most ``windows`` windows of any kind of input."""
-    return _Reading(loaded, length, sample, seed).read(inputs, windows, "inputs")
+    return _read(_reader(loaded, length, sample, seed), inputs, windows, "inputs")
 
 
 def split_windows(
@@ -49,96 +49,67 @@ def split_windows(
     sample: str = "spread",
     seed: int = 0,
 ) -> SplitWindows:
-    """Read the windows to evaluate on and those to calibrate on.
+    """Read the windows to evaluate on and those to calibrate on, at most as many as are asked for.
 
-    Parameters
-    ----------
-    loaded
-        The model they are for.
-    inputs
-        Evaluation inputs; without ``calibration`` their first half calibrates and the second evaluates (of
-        several text files, the halves of each).
-    calibration
-        Calibration inputs.
-    windows, calibration_count
-        Maximal numbers of evaluation and calibration windows; by default 16 of a text and all of a list or batch.
-    length
-        Tokens per window.
-    sample, seed
-        Which windows of a text or of its half, as for :func:`headscape.capture`. Unless "first", a tenth of the
-        text in its middle is left out.
+    Without ``calibration`` the first half of the inputs calibrates and the second evaluates (of several text files,
+    the halves of each). Unless ``sample`` is "first", a tenth of a text in its middle is left out.
     """
     for count in (windows, calibration_count):
         if count is not None and count < 1:
             raise InputError(f"windows must be a positive integer, but is {count}.")
-    reading = _Reading(loaded, length, sample, seed)
+    reader = _reader(loaded, length, sample, seed)
     if calibration is None:
-        return _halves(reading, inputs, windows, calibration_count)
-    evaluating = reading.read(inputs, windows, "the evaluation inputs")
-    return _checked(reading.read(calibration, calibration_count, "the calibration inputs"), evaluating)
+        return _halves(reader, inputs, windows, calibration_count)
+    evaluating = _read(reader, inputs, windows, "the evaluation inputs")
+    return _checked(_read(reader, calibration, calibration_count, "the calibration inputs"), evaluating)
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """How windows are read."""
-
-    loaded: Model
-    length: int | None
-    sample: str
-    seed: int
-
-    def read(self, inputs: Any, windows: int | None, what: str) -> list[WindowInput]:
-        if inputs is None:
-            raise InputError(f"{what} are missing: pass text, token ids or images.")
-        try:
-            runs = self.runs(inputs)
-            if windows is None and runs is not None:
-                # Of a long run a few windows will do; of a list or batch all are meant.
-                windows = len(runs) * -(-DEFAULT_WINDOWS // len(runs))
-            return self._reader(windows).read(inputs)
-        except InputError as error:
-            raise InputError(f"{what} cannot be used: {error}") from error
-
-    def runs(self, inputs: Any) -> Sequence[Any] | None:
-        """Return the texts or the run of token ids that windows are sampled from; None for lists and batches."""
-        if is_run_of_ids(inputs):
-            return [inputs]
-        return None if looks_at_images(self.loaded.model) else texts_of(inputs)
-
-    def _reader(self, windows: int | None) -> InputReader:
-        return InputReader(
-            self.loaded.model,
-            self.loaded.tokenizer,
-            self.length,
-            windows,
-            at_most=True,
-            sample=self.sample,
-            seed=self.seed,
-        )
+def _reader(loaded: Model, length: int | None, sample: str, seed: int) -> InputReader:
+    return InputReader(loaded.model, loaded.tokenizer, length, at_most=True, sample=sample, seed=seed)
 
 
-def _halves(reading: _Reading, inputs: Any, windows: int | None, calibrating: int | None) -> SplitWindows:
-    runs = reading.runs(inputs) or ()
+def _read(reader: InputReader, inputs: Any, windows: int | None, what: str) -> list[WindowInput]:
+    if inputs is None:
+        raise InputError(f"{what} are missing: pass text, token ids or images.")
+    try:
+        runs = _runs(reader, inputs)
+        if windows is None and runs is not None:
+            # Of a long run a few windows will do; of a list or batch all are meant.
+            windows = len(runs) * -(-DEFAULT_WINDOWS // len(runs))
+        return replace(reader, windows=windows).read(inputs)
+    except InputError as error:
+        raise InputError(f"{what} cannot be used: {error}") from error
+
+
+def _runs(reader: InputReader, inputs: Any) -> Sequence[Any] | None:
+    """Return the texts or the run of token ids that windows are sampled from; None for lists and batches."""
+    if is_run_of_ids(inputs):
+        return [inputs]
+    return None if looks_at_images(reader.model) else texts_of(inputs)
+
+
+def _halves(reader: InputReader, inputs: Any, windows: int | None, calibrating: int | None) -> SplitWindows:
+    runs = _runs(reader, inputs) or ()
     if runs and isinstance(runs[0], Text):
-        halves = [_halves_of_text(text, reading.sample) for text in runs]
+        halves = [_halves_of_text(text, reader.sample) for text in runs]
         return _checked(
-            reading.read([first for first, _ in halves], calibrating, "the first half of the text"),
-            reading.read([second for _, second in halves], windows, "the second half of the text"),
+            _read(reader, [first for first, _ in halves], calibrating, "the first half of the text"),
+            _read(reader, [second for _, second in halves], windows, "the second half of the text"),
         )
-    if runs and reading.sample != "first":
+    if runs and reader.sample != "first":
         middle, gap = len(inputs) // 2, len(inputs) // GAP
         return _checked(
-            reading.read(inputs[: middle - gap], calibrating, "the first half of the token ids"),
-            reading.read(inputs[middle + gap :], windows, "the second half of the token ids"),
+            _read(reader, inputs[: middle - gap], calibrating, "the first half of the token ids"),
+            _read(reader, inputs[middle + gap :], windows, "the second half of the token ids"),
         )
     if runs:
         windows, calibrating = windows or DEFAULT_WINDOWS, calibrating or DEFAULT_WINDOWS
     wanted = None if windows is None or calibrating is None else windows + calibrating
-    found = reading.read(inputs, wanted, "the inputs")
+    found = _read(reader, inputs, wanted, "the inputs")
     if len(found) < 2:
         raise InputError(
             f"expected at least two windows, one to calibrate on and one to evaluate on, but the inputs have only "
-            f"{len(found)}: pass more inputs, or calibration=... too."
+            f"{len(found)}: pass more inputs, or other inputs for calibration (--calibrate) too."
         )
     cut = len(found) // 2 if wanted is None or calibrating is None else len(found) * calibrating // wanted
     cut = min(max(cut, 1), len(found) - 1)

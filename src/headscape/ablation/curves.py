@@ -1,12 +1,13 @@
 """The curves of an ablation study, and the verdict on one of them."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscape.analysis.intervals import Interval
+from headscape.output import json_ready
 
 FloatArray64 = NDArray[np.float64]
 RANDOM, REPAIRED = "random", "+repair"
@@ -57,17 +58,9 @@ class Verdict:
 
     def summary(self) -> dict[str, Any]:
         """Return the verdict as JSON can hold it."""
-        bounds = {
-            name: [interval.estimate, interval.low, interval.high]
-            for name, interval in (("area", self.area), ("difference", self.difference))
-        }
-        return {
-            "method": self.method,
-            "word": self.word,
-            **bounds,
-            "beaten": self.beaten,
-            "draws": self.draws,
-        }
+        area, difference = ([i.estimate, i.low, i.high] for i in (self.area, self.difference))
+        summary: dict[str, Any] = json_ready({**asdict(self), "area": area, "difference": difference})
+        return summary
 
 
 def is_random(method: str) -> bool:
@@ -79,13 +72,3 @@ def is_random(method: str) -> bool:
     (True, False)
     """
     return method.removesuffix(REPAIRED) == RANDOM
-
-
-def json_ready(values: Any) -> Any:
-    """Return values for JSON, which knows no NaN."""
-    if isinstance(values, dict):
-        return {name: json_ready(value) for name, value in values.items()}
-    if isinstance(values, list):
-        return [json_ready(value) for value in values]
-    value = values.item() if isinstance(values, np.generic) else values
-    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -26,7 +26,6 @@ class Prices(Protocol):
 
     def price(self, gone: Sequence[int]) -> float:
         """Return the price of being without these heads."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,20 +57,8 @@ def greedy_removal(
 ) -> list[Removal]:
     """Return moves that take away at most ``count`` heads, the cheapest first.
 
-    Parameters
-    ----------
-    modules
-        The layers.
-    prices
-        Of every layer.
-    moves
-        Which heads may go together: :func:`single_heads` or :func:`removable_units`.
-    count
-        How many heads may go.
-
-    Notes
-    -----
-    After every step only the layer that lost heads is priced again.
+    ``moves`` says which heads may go together: :func:`single_heads` or :func:`removable_units`. After every step only
+    the layer that lost heads is priced again.
     """
     by_layer = {module.layer: module for module in modules}
     gone: dict[int, frozenset[int]] = {layer: frozenset() for layer in by_layer}
@@ -81,7 +68,11 @@ def greedy_removal(
     left, stale = count, list(by_layer)
     while left > 0:
         for layer in stale:
-            best[layer] = _candidates(by_layer[layer], prices[layer], moves, gone[layer], paid[layer])
+            before, price = sorted(gone[layer]), prices[layer].price
+            best[layer] = [
+                Removal(layer, move, price([*before, *move]) - paid[layer])
+                for move in moves(by_layer[layer], gone[layer], prices[layer])
+            ]
         fitting = [option for options in best.values() for option in options if len(option.heads) <= left]
         if not fitting:
             break
@@ -115,13 +106,3 @@ def removable_units(module: AttentionModule, gone: frozenset[int], prices: Price
         before = sorted(gone)
         moves.append(tuple(min(group, key=lambda head: prices.price([*before, head])) for group in left))
     return moves
-
-
-def _candidates(
-    module: AttentionModule, prices: Prices, moves: Moves, gone: frozenset[int], paid: float
-) -> list[Removal]:
-    before = sorted(gone)
-    return [
-        Removal(module.layer, move, prices.price([*before, *move]) - paid)
-        for move in moves(module, gone, prices)
-    ]

@@ -20,7 +20,7 @@ from headscape.models.lazy_torch import torch
 from headscape.models.loading import Model
 from headscape.models.projection import Projection
 from headscape.recorder.capturing import capture_windows
-from headscape.recorder.gates import observed_plainly, switched_off
+from headscape.recorder.gates import gated, switched_off
 from headscape.recorder.inputs import WindowInput
 from headscape.tensor.capture import Capture
 
@@ -131,7 +131,8 @@ class HeadEvaluator:
 
     @cached_property
     def _prefix(self) -> Prefix:
-        with observed_plainly(self.model):
+        # The registered attention function rounds in its own way; only a gate shall differ from the intact model.
+        with gated(self.modules, {}):
             return Prefix(self.modules, self.objective)
 
     @property

@@ -133,16 +133,8 @@ def objective_for(
 ) -> Objective:
     """Return what a model is judged by on some windows: see the table at the top of this file.
 
-    Parameters
-    ----------
-    loaded
-        The model; masked language models need a tokenizer that knows the mask.
-    windows
-        As an input reader gives them; ``labels`` among their arguments are the right answers.
-    loss
-        A loss of the user's own: called with the model's output and its arguments, it gives one number per row.
-    seed
-        Of hidden tokens and random directions.
+    ``loss`` is one of the user's own: called with the model's output and its arguments, it gives one number per row.
+    ``seed`` is that of hidden tokens and random directions.
     """
     model, task = loaded.model, task_of(loaded.model)
     batches = tuple(_batch(model, group) for group in _same_shapes(windows))

@@ -88,8 +88,7 @@ class HeadRanking:
     def to_frame(self) -> "pd.DataFrame":
         """Return layer, head, score and place (0 goes first), indexed by (layer, head)."""
         index = pd.MultiIndex.from_tuples(list(self.heads), names=["layer", "head"])
-        places = np.empty(len(self.heads), dtype=np.int64)
-        places[np.argsort(self.scores, kind="stable")] = np.arange(len(self.heads))
+        places = np.argsort(np.argsort(self.scores, kind="stable"))
         return pd.DataFrame({"score": self.scores, "place": places}, index=index)
 
 

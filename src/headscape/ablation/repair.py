@@ -31,14 +31,10 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Repair:
-    """Output projections for the heads that stay.
+    """Output projections for the heads that stay, by layer.
 
-    Attributes
-    ----------
-    matrices
-        By layer, (output, head x d); the columns of removed heads are 0.
-    biases
-        By layer, (output,), where the projection has a bias.
+    ``matrices`` (output, head x d) are 0 in the columns of removed heads; ``biases`` (output,) are those of the
+    projections that have one.
     """
 
     matrices: Mapping[int, torch.Tensor]
@@ -57,19 +53,7 @@ class Repair:
 def repair(evaluator: HeadEvaluator, heads: Heads, ridge: float = RIDGE) -> Repair:
     """Re-fit the output projection of every layer that loses heads, on the evaluator's windows.
 
-    Parameters
-    ----------
-    evaluator
-        The intact model and windows to calibrate on, best with more tokens than a layer has activations.
-    heads
-        What is removed.
-    ridge
-        lambda, as a share of the mean square of the activations.
-
-    Returns
-    -------
-    Repair
-        The model itself is left as it was.
+    The model itself is left as it was. Best with more tokens than a layer has activations.
 
     Notes
     -----
@@ -172,5 +156,5 @@ def _each(
 
     with ExitStack() as stack, evaluating(model), torch.no_grad():
         for layer, hook in hooks.items():
-            stack.callback(projections[layer].module.register_forward_pre_hook(shown(hook)).remove)
+            stack.enter_context(projections[layer].module.register_forward_pre_hook(shown(hook)))
         forward(model, {**batch.call(model), **extra}, "windows to calibrate on")

@@ -13,6 +13,7 @@ from typing import Any
 from headscape.ablation.objective import Losses, Objective
 from headscape.models.anatomy import AttentionModule
 from headscape.models.lazy_torch import torch
+from headscape.models.stacks import split_name
 
 MAX_BYTES = 1 << 30
 """Kept outputs larger than this cost more than they save."""
@@ -21,17 +22,8 @@ MAX_BYTES = 1 << 30
 class Prefix:
     """Evaluates a model with some layers changed, computing only from the first of them on.
 
-    Parameters
-    ----------
-    modules
-        Of one stack of the intact model.
-    objective
-        What the model is judged by.
-
-    Notes
-    -----
-    Whether a model can be entered in the middle is found out by trying: if the intact losses do not come out the
-    same, or the kept outputs were too large, every pass is whole.
+    The modules are those of one stack of the intact model. Whether a model can be entered in the middle is found out
+    by trying: if the intact losses do not come out the same, or the kept outputs were too large, every pass is whole.
     """
 
     def __init__(self, modules: Sequence[AttentionModule], objective: Objective) -> None:
@@ -60,7 +52,9 @@ class Prefix:
         parts, kept_bytes = [], 0
         for batch in self.objective.batches:
             outputs: list[Any] = []
-            with _kept_outputs(self.blocks, outputs):
+            with ExitStack() as stack:
+                for block in self.blocks:
+                    stack.enter_context(block.register_forward_hook(_appending_to(outputs)))
                 parts.append(self.objective.of_batch(self.model, batch))
             kept_bytes += sum(_tensor(output).nbytes for output in outputs if _tensor(output) is not None)
             if kept_bytes > MAX_BYTES or len(outputs) != len(self.blocks):
@@ -84,16 +78,10 @@ class Prefix:
 
 def _blocks(modules: Sequence[AttentionModule]) -> list[torch.nn.Module]:
     """Return the numbered blocks that hold the attention modules, or none if they are not one list."""
-    names = []
-    for module in modules:
-        words = module.name.split(".")
-        numbered = [i for i, word in enumerate(words) if word.isdigit()]
-        if not numbered:
-            return []
-        names.append(".".join(words[: numbered[0] + 1]))
-    if len(set(names)) < len(names):
+    places = [split_name(module.name)[:2] for module in modules]
+    if len(set(places)) < len(places) or any(number is None for _, number in places):
         return []
-    return [module.model.get_submodule(name) for module, name in zip(modules, names, strict=True)]
+    return [modules[0].model.get_submodule(f"{prefix}.{number}".lstrip(".")) for prefix, number in places]
 
 
 def _tensor(output: Any) -> Any:
@@ -102,14 +90,9 @@ def _tensor(output: Any) -> Any:
     return first if isinstance(first, torch.Tensor) else None
 
 
-@contextmanager
-def _kept_outputs(blocks: Sequence[torch.nn.Module], outputs: list[Any]) -> Iterator[None]:
-    """Append what blocks return to a list, for the length of a block."""
-    with ExitStack() as stack:
-        for block in blocks:
-            hook = block.register_forward_hook(lambda _, __, output: outputs.append(output))
-            stack.callback(hook.remove)
-        yield
+def _appending_to(outputs: list[Any]) -> Any:
+    """Return a hook that appends what a block returns to a list."""
+    return lambda _, __, output: outputs.append(output)
 
 
 @contextmanager

@@ -1,13 +1,9 @@
 """Heads that others can stand for: an order of removal read off the tree of the heads and their EMD."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from headscape.errors import InputError
-from headscape.geometry.affinity import emd_affinity
-from headscape.geometry.builders.flexible import flexible_tree
 from headscape.geometry.data_order import data_order
 from headscape.geometry.partition_tree import PartitionTree
 
@@ -66,20 +62,3 @@ def redundancy_order(emd: FloatArray64, tree: PartitionTree) -> NDArray[np.int64
         order += [point for _, point in sorted(gone)]
         left = np.setdiff1d(left, [point for _, point in gone])
     return points[[*order, *left]]
-
-
-def mean_head_tree(emds: Sequence[FloatArray64]) -> tuple[FloatArray64, PartitionTree]:
-    """Return the mean EMD of several windows, each divided by its median, and the flexible tree on it.
-
-    Examples
-    --------
-    >>> places = np.array([0.0, 0.1, 5.0, 5.2])
-    >>> emd, tree = mean_head_tree([np.abs(places[:, None] - places)] * 2)
-    >>> sorted(map(sorted, tree.levels()[-2]))
-    [[0, 1], [2, 3]]
-    """
-    scaled = [emd / (float(np.median(emd)) or 1.0) for emd in emds]
-    mean = np.mean(scaled, axis=0)
-    points = data_order(mean.sum(axis=1))
-    tree, _ = flexible_tree(emd_affinity(mean[np.ix_(points, points)]))
-    return mean, PartitionTree(tree.labels[:, np.argsort(points)])

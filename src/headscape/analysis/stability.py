@@ -82,8 +82,15 @@ class RankStability:
             return "All heads have the same score: there is no ranking."
         return (
             f"The {ranking} of the heads is {'not stable' if self.warnings else 'stable'}: Kendall's W "
-            f"{self.kendall_w} over {self.n_windows} windows, rank correlation {self.rank_correlation}, Jaccard of "
-            f"the lowest {self.share:.0%} {self.jaccard_bottom}."
+            f"{self.kendall_w.estimate:.2f} over {self.n_windows} windows, where 1 is full agreement."
+        )
+
+    @property
+    def statistics(self) -> str:
+        """The numbers behind the verdict, with their intervals."""
+        return (
+            f"Kendall's W {self.kendall_w}, mean rank correlation between windows {self.rank_correlation}, Jaccard "
+            f"index of the lowest {self.share:.0%} {self.jaccard_bottom}; 95 % intervals over windows."
         )
 
     def most_frequent(self, heads: Sequence[tuple[int, int]], count: int = 3) -> "pd.DataFrame":

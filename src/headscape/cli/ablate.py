@@ -9,22 +9,12 @@ import typer
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, counts_of, formats_of, methods_of, opened, split_inputs
-from headscape.cli.options import (
-    CALIBRATION,
-    FIGURES,
-    INPUTS,
-    LOADING,
-    OUTPUT,
-    STACK,
-    ModelName,
-    Out,
-    with_options,
-)
+from headscape.cli.options import CALIBRATION, FIGURES, INPUTS, RUN, STACK, ModelName, Out, with_options
 from headscape.cli.progress import shown_progress
 from headscape.errors import InputError
 
 
-@with_options(INPUTS, CALIBRATION, STACK, FIGURES, LOADING, OUTPUT)
+@with_options(INPUTS, CALIBRATION, STACK, FIGURES, RUN)
 def ablate(
     model: ModelName = "default",
     out: Out = Path("out/ablation"),
@@ -83,9 +73,9 @@ def ablate(
             calibration_windows=given.calibration_windows,
             length=given.length or 256,
             sample=given.sample.value,
+            seed=given.seed,
             draws=draws or DRAWS,
             stack=given.stack,
-            seed=given.seed,
             out=folder,
             progress=progress,
         )
@@ -114,10 +104,7 @@ def _tell(console: Console, study: Any, summary: dict[str, Any]) -> None:
             for name, curve in study.curves.items()
         ]
         console.table(f"Accuracy (intact {study.intact_accuracy.mean():.3f}) by heads off", columns, shares)
-    for warning in study.warnings:
-        console.say(f"Warning: {warning}")
-    for sentence in study.findings:
-        console.say(f"- {sentence}")
+    console.findings(study.warnings, study.findings)
     where = f"Curves: {summary['out']}/curves.csv. Summary: {summary['out']}/summary.json."
     pictures = f" Figures: {', '.join(summary['figures'])}" if summary["figures"] else ""
     console.say(f"{summary['total_seconds'] / 60:.1f} minutes. {where}{pictures}")

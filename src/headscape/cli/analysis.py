@@ -20,8 +20,7 @@ from headscape.cli.given import (
 )
 from headscape.cli.progress import shown_progress
 from headscape.errors import InputError
-
-FIRST_FINDINGS = 3
+from headscape.output import counted
 
 
 def run_analysis(
@@ -75,6 +74,7 @@ def run_analysis(
             stages=stages,
             quick=quick,
             field=getattr(given, "field", None),
+            sinks=str(getattr(given, "sinks", "keep")).replace("-", " "),
             stack=given.stack,
             layers=layers,
             heads=heads,
@@ -93,7 +93,12 @@ def run_analysis(
         "report": str(report),
         "figures": [str(path) for path in pictures],
     }
-    _tell(Console(quiet=given.quiet, json=given.json or given.csv), study, summary, given.csv, stages is None)
+    if given.csv:
+        sys.stdout.write(study.heads.to_csv(lineterminator="\n"))
+    console = Console(quiet=given.quiet, json=given.json or given.csv)
+    if given.json:
+        console.result(summary)
+    _tell(console, study, summary, every=stages is not None, verbose=given.verbose)
     return study
 
 
@@ -118,6 +123,8 @@ def _checked_options(
     organizes = "geometry" in {stage.name for stage in chosen}
     if kind != TENSOR and not organizes and getattr(given, "field", None) is not None:
         raise InputError("--field says what is organized, but no stage that was asked for organizes.")
+    if not organizes and "sinks" in given.explicit:
+        raise InputError("--sinks says what is organized, but no stage that was asked for organizes.")
     return merged
 
 
@@ -141,28 +148,41 @@ def _require_head(
         raise InputError(f"--head must be one of the heads that are analyzed, but is {head[0]}.{head[1]}.")
 
 
-def _tell(console: Console, study: Any, summary: dict[str, Any], csv: bool, default: bool) -> None:
-    if csv:
-        sys.stdout.write(study.heads.to_csv(lineterminator="\n"))
-    else:
-        console.result(summary)
-    table = study.heads
-    wanted = [n for n, c in study.columns.items() if c.panel and table[n].dtype.kind in "fi"]
-    rows = []
-    for name in wanted:
-        low, middle, high = (float(v) for v in table[name].quantile([0.25, 0.5, 0.75]))
-        rows.append((study.columns[name].title, low, middle, high, *_extremes(table[name])))
-    columns = ("over the heads", "lower quartile", "median", "upper quartile", "lowest head", "highest head")
-    if rows:
-        console.table(f"{len(table)} heads, {study.windows} windows", columns, rows)
+def _tell(console: Console, study: Any, summary: dict[str, Any], *, every: bool, verbose: bool) -> None:
+    """Print the answers by question, the warnings, what every measure is like over the heads, and where the rest is."""
+    from headscape.study.display import FIRST_ANSWERS
+
+    console.say(f"{study.title}: {counted(len(study.heads), 'head')}, {counted(study.windows, 'window')}")
+    for question, answers in study.answers.items():
+        if not (every or verbose or question.first):
+            continue
+        console.say(f"\n{question}")
+        for answer in answers if every or verbose else answers[:FIRST_ANSWERS]:
+            console.say(str(answer), indent=2)
+            if verbose and answer.statistics:
+                console.say(answer.statistics, indent=6)
+    console.say("")
     for warning in study.warnings:
         console.say(f"Warning: {warning}")
-    for sentence in study.findings[: FIRST_FINDINGS if default else None]:
-        console.say(f"- {sentence}")
+    _table(console, study)
+    more = "" if verbose else " All findings with their statistics: --verbose."
     console.say(
-        f"{summary['total_seconds'] / 60:.1f} minutes. Table: {summary['out']}/heads.csv (and .json). Report: "
-        f"{summary['report']}"
+        f"{summary['total_seconds'] / 60:.1f} minutes. Report: {summary['report']}. Table: {summary['out']}/heads.csv "
+        f"(and .json).{more}"
     )
+
+
+def _table(console: Console, study: Any) -> None:
+    """Print one row a measure: what is usual among the heads, and which head is lowest and highest."""
+    table, rows = study.heads, []
+    for name, column in study.columns.items():
+        if column.panel and table[name].dtype.kind in "fi":
+            low, middle, high = (float(v) for v in table[name].quantile([0.25, 0.5, 0.75]))
+            title = f"{column.title}, {column.unit}" if column.unit else column.title
+            rows.append((title, low, middle, high, *_extremes(table[name])))
+    if rows:
+        columns = ("measure", "lower quartile", "median", "upper quartile", "lowest head", "highest head")
+        console.table("Measures over all heads; a head is layer.head, both from 0", columns, rows)
 
 
 def _extremes(column: Any) -> tuple[str, str]:

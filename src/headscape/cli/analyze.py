@@ -7,11 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.analysis import run_analysis
-from headscape.cli.options import ANALYSIS, Out, SourceNames, with_options
+from headscape.cli.options import ANALYSIS, SINKS, Out, SourceNames, option, with_options
 from headscape.errors import InputError
 
 
-@with_options({**ANALYSIS, "figures": (ANALYSIS["figures"][0], "none")})
+@with_options(
+    ANALYSIS, SINKS, {"figures": option(str, "Formats of the figures: png,svg,pdf or none.", default="none")}
+)
 def analyze(
     sources: SourceNames = ["default"],  # noqa: B006  typer copies it
     out: Out = Path("out/analysis"),
@@ -22,7 +24,7 @@ def analyze(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: 2 windows of 128 tokens.")] = False,
-    option: Annotated[
+    settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Option of a stage as NAME=VALUE, for example k=200 or lengths=64,128."),
     ] = None,
@@ -38,7 +40,7 @@ def analyze(
     if quick and None not in (given.windows, given.length):
         raise InputError("--quick chooses windows and length, but both are given: leave it out.")
     names = None if stages is None else [name.strip() for name in stages.split(",")]
-    run_analysis(sources, out, given, stages=names, quick=quick, options=_options(option or []))
+    run_analysis(sources, out, given, stages=names, quick=quick, options=_options(settings or []))
 
 
 def _options(words: list[str]) -> dict[str, Any]:

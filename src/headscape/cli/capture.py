@@ -9,11 +9,12 @@ import typer
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, inputs_of, opened, parse_heads, parse_numbers
-from headscape.cli.options import HEADS, INPUTS, LOADING, OUTPUT, WINDOWS, ModelName, Out, with_options
+from headscape.cli.options import HEADS, INPUTS, RUN, WINDOWS, ModelName, Out, with_options
 from headscape.cli.progress import shown_progress
+from headscape.output import counted
 
 
-@with_options(INPUTS, WINDOWS, HEADS, LOADING, OUTPUT)
+@with_options(INPUTS, WINDOWS, HEADS, RUN)
 def capture(
     model: ModelName,
     out: Out,
@@ -62,7 +63,7 @@ def capture(
         for name, s in summary["stacks"].items()
     ]
     console.table("Captured", ("stack", "layers", "heads", "key-value heads", "queries x keys"), rows)
-    console.say(f"{summary['windows']} windows in {summary['seconds']:.1f} s. Capture: {folder}")
+    console.say(f"{counted(summary['windows'], 'window')} in {summary['seconds']:.1f} s. Capture: {folder}")
 
 
 def _summary(result: Any, out: Path, seconds: float) -> dict[str, Any]:

@@ -8,20 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
-from headscape.cli.given import check_dtype, check_given, inputs_of, loading_of, opened
-from headscape.cli.options import INPUTS, LOADING, OUTPUT, TENSORS, SourceName, with_options
+from headscape.cli.given import check_given, inputs_of, loading_of, opened
+from headscape.cli.options import INPUTS, RUN, TENSORS, SourceName, option, with_options
 from headscape.cli.progress import shown_progress
 from headscape.errors import InputError
 
 EXIT_FAILED = 1
-TEXT = (
-    Annotated[list[Path] | None, typer.Option(help="Text file to look at. (default: random tokens)")],
-    None,
-)
+TEXT = option(list[Path] | None, "Text file to look at. (default: random tokens)")
 MOST_LINES = 20
 
 
-@with_options({**INPUTS, "text": TEXT}, TENSORS, LOADING, OUTPUT)
+@with_options(INPUTS, {"text": TEXT}, TENSORS, RUN)
 def check(
     source: SourceName,
     against: Annotated[
@@ -52,7 +49,7 @@ def check(
     """
     given.windows = windows
     check_given([source], given)
-    _check_own([source], given, against, against_dtype, tolerance)
+    _check_own(source, given, against, against_dtype, tolerance)
     inputs = inputs_of(given)
     folder = None if out is None else output_folder(out)
     from headscape.models.loading import load_model
@@ -76,6 +73,7 @@ def check(
         )
     summary = report.summary()
     if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
         write_text_atomically(folder / "check.json", json.dumps(summary, indent=2) + "\n")
         if report.differences is not None:
             write_text_atomically(folder / "differences.csv", report.differences.to_csv(index=False))
@@ -87,30 +85,31 @@ def check(
 
 
 def _check_own(
-    sources: list[str],
+    source: str,
     given: SimpleNamespace,
     against: str | None,
     against_dtype: str | None,
     tolerance: float | None,
 ) -> None:
     """Raise unless the options of a comparison come with a reference, and all apply to the source."""
+    from headscape.models.loading import require_dtype
     from headscape.study.source import MODEL, TENSOR, source_kind
     from headscape.tensor.checks import require_number
 
-    kind = source_kind(sources[0])
+    kind = source_kind(source)
     if against is None and (against_dtype is not None or tolerance is not None):
         raise InputError("--against-dtype and --tolerance are for a comparison: specify --against.")
     for name, value in (("--against", against), ("--windows", given.windows)):
         if value is not None and kind != MODEL:
-            raise InputError(f"{name} is for models, but {sources[0]} is a {kind}.")
+            raise InputError(f"{name} is for models, but {source} is a {kind}.")
     if against is not None and (not against.strip() or source_kind(against) != MODEL):
         raise InputError(f"--against must be a model, but is {against!r}.")
     if against_dtype is not None:
-        check_dtype(against_dtype, "--against-dtype")
+        require_dtype(against_dtype, "--against-dtype")
     if tolerance is not None:
         require_number(tolerance, "--tolerance", 1e-12, 1e6)
     if given.field is not None and kind != TENSOR:
-        raise InputError(f"--field says what a tensor file holds, but {sources[0]} is a {kind}.")
+        raise InputError(f"--field says what a tensor file holds, but {source} is a {kind}.")
 
 
 def _tell(console: Console, report: Any) -> None:

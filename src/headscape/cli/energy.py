@@ -42,33 +42,26 @@ def energy(
     options = {"lengths": parse_numbers(lengths, "--lengths"), "signatures": signatures}
     if beside and not formats_of(given.figures):
         raise InputError("--beside draws a figure, but --figures is none.")
-    others = [_study(path) for path in beside or []]
-    study = run_analysis(sources, out, given, stages=["energy", "interaction"], options=options)
-    if others:
-        _draw_models([study, *others], out / "figures", formats_of(given.figures))
-
-
-def _study(path: Path) -> Any:
     from headscape.study.study import Study
 
-    study = Study.load(path)
-    if "energy" not in study or not study.data.provenance.get("model", {}).get("parameters"):
+    models = [_incoherence(Study.load(path), path) for path in beside or []]
+    study = run_analysis(sources, out, given, stages=["energy", "interaction"], options=options)
+    if models:
+        from headscape.report.energy_figures import incoherence_models_figure
+        from headscape.report.style import save_figures
+
+        figure = incoherence_models_figure([_incoherence(study, out), *models])
+        save_figures({"incoherence_models": figure}, out / "figures", formats_of(given.figures))
+
+
+def _incoherence(study: Any, path: Path) -> Any:
+    """Return mu_K and the size of a study's model, or raise if the study does not know them."""
+    from headscape.report.energy_figures import ModelIncoherence
+
+    model = study.data.provenance.get("model", {})
+    if "energy" not in study or not model.get("parameters"):
         raise InputError(
-            f"{path} has no energy measures of a model: run headscape energy on the model first."
+            f"{path} has no energy measures of a model of known size: run headscape energy on the model itself."
         )
-    return study
-
-
-def _draw_models(studies: list[Any], folder: Path, formats: list[str]) -> None:
-    """Draw mu_K of this model and of others against their size."""
-    from headscape.report.energy_figures import ModelIncoherence, incoherence_models_figure
-    from headscape.report.style import save_figures
-
-    models = []
-    for study in studies:
-        model = study.data.provenance.get("model", {})
-        if not model.get("parameters"):
-            raise InputError("--beside needs the size of the model, which only a run on the model knows.")
-        size, name = float(model["parameters"]), str(model.get("name"))
-        models.append(ModelIncoherence.of_tables(study["energy"].tables, name, size, str(model.get("type"))))
-    save_figures({"incoherence_models": incoherence_models_figure(models)}, folder, formats)
+    size, name = float(model["parameters"]), str(model.get("name"))
+    return ModelIncoherence.of_tables(study["energy"].tables, name, size, str(model.get("type")))

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from headscape.cli.analysis import run_analysis
-from headscape.cli.options import ANALYSIS, Out, SourceNames, with_options
+from headscape.cli.options import ANALYSIS, SINKS, Out, SourceNames, with_options
 from headscape.errors import InputError
 
 
-@with_options(ANALYSIS)
+@with_options(ANALYSIS, SINKS)
 def entropy(
     sources: SourceNames,
     out: Out = Path("out/entropy"),
@@ -31,7 +31,7 @@ def entropy(
 ) -> None:
     """Rank the heads by the l1 entropy of their Haar coefficients, and say whether the ranking is stable.
 
-    The analysis with the stage "entropy": some 5 seconds a window of 256 tokens and 270 heads on 2 cores.
+    The analysis with the stage "entropy": about 5 seconds per window of 256 tokens and 270 heads on 2 cores.
 
     Example:  headscape entropy out/capture -o out/entropy --fields logits
     """

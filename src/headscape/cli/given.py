@@ -7,7 +7,6 @@ from typing import Any
 
 from headscape.errors import InputError
 
-DTYPES = ("float32", "bfloat16", "float16")
 LOADING_OPTIONS = ("device", "dtype", "revision", "trust_remote_code")
 OF_MODELS = ("text", "images", "length", "sample", *LOADING_OPTIONS)
 OF_TENSORS = ("array", "axes")
@@ -18,14 +17,7 @@ MAX_THREADS = 1024
 def check_given(sources: list[str], given: SimpleNamespace, runs_model: str = "") -> None:
     """Raise unless all shared options are within their bounds, and apply to what the sources are.
 
-    Parameters
-    ----------
-    sources
-        As the command got them; nothing but their headers is read.
-    given
-        The shared options.
-    runs_model
-        Name of the command if it takes models only.
+    Nothing but the headers of the sources is read; ``runs_model`` names a command that takes models only.
     """
     _check_bounds(given)
     _check_words(given)
@@ -76,23 +68,17 @@ def _check_words(given: SimpleNamespace) -> None:
 
 def _check_loading(source: str, given: SimpleNamespace) -> None:
     """Raise unless a model can be loaded as the options say."""
-    check_dtype(given.dtype, "--dtype")
-    if given.device is not None and not re.fullmatch(DEVICES, given.device):
-        raise InputError(f"--device must be a device such as cpu, cuda or cuda:1, but is {given.device!r}.")
-    if given.revision is None:
-        return
+    from headscape.models.loading import require_dtype
     from headscape.models.packaged import PACKAGED
 
-    if not given.revision.strip() or source in PACKAGED or Path(source).exists():
+    require_dtype(given.dtype, "--dtype")
+    if given.device is not None and not re.fullmatch(DEVICES, given.device):
+        raise InputError(f"--device must be a device such as cpu, cuda or cuda:1, but is {given.device!r}.")
+    revision = given.revision
+    if revision is not None and (not revision.strip() or source in PACKAGED or Path(source).exists()):
         raise InputError(
-            f"--revision is a branch, tag or commit of a Hugging Face name, but is {given.revision!r} for {source}."
+            f"--revision is a branch, tag or commit of a Hugging Face name, but is {revision!r} for {source}."
         )
-
-
-def check_dtype(dtype: str, option: str) -> None:
-    """Raise unless a dtype is one that models are loaded in."""
-    if dtype not in DTYPES:
-        raise InputError(f"{option} must be one of {', '.join(DTYPES)}, but is {dtype!r}.")
 
 
 def _check_field(source: str, kind: str, field: str | None) -> None:
@@ -260,7 +246,7 @@ def methods_of(names: str, table: Path | None) -> dict[str, Any]:
     return found
 
 
-def counts_of(text: str | None, option: str = "--counts") -> list[str] | None:
+def counts_of(text: str | None) -> list[str] | None:
     """Return the words of a list of numbers and percentages.
 
     Examples
@@ -274,5 +260,5 @@ def counts_of(text: str | None, option: str = "--counts") -> list[str] | None:
     for word in words:
         share = re.fullmatch(r"([0-9]{1,3}(\.[0-9]{1,6})?)%", word)
         if not (_is_number(word) and int(word) > 0) and not (share and 0 < float(share[1]) <= 100):
-            raise InputError(f"{option} must be numbers or shares such as 3,14,10%, but is {text!r}.")
+            raise InputError(f"--counts must be numbers or shares such as 3,14,10%, but is {text!r}.")
     return words

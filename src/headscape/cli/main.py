@@ -20,6 +20,7 @@ from headscape.cli.energy import energy
 from headscape.cli.entropy import entropy
 from headscape.cli.info import info
 from headscape.cli.organize import organize
+from headscape.cli.patterns import patterns
 from headscape.cli.prune import prune
 from headscape.cli.softmax import softmax
 from headscape.errors import HeadscapeError
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.command()(analyze)
 app.command()(capture)
 app.command()(organize)
+app.command()(patterns)
 app.command()(entropy)
 app.command()(softmax)
 app.command()(energy)
@@ -138,5 +140,6 @@ def _end(error: BaseException) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    sys.stderr.write(f"headscape: {message}\n")
+    line = " ".join(message.split("\n")).strip()  # names of files may hold line breaks
+    sys.stderr.write(f"headscape: {line}\n")
     sys.exit(code)

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from headscape.cli.console import be_quiet
+
 Group = Mapping[str, tuple[Any, Any]]
-"""Options by name: how typer declares each, and its default."""
+"""Options by name: the type of each, and how typer declares it."""
 
 
 class Sample(StrEnum):
@@ -19,6 +21,13 @@ class Sample(StrEnum):
     spread = "spread"
     first = "first"
     random = "random"
+
+
+class SinkChoice(StrEnum):
+    """Whether attention sinks are organized with the other keys."""
+
+    keep = "keep"
+    leave_out = "leave-out"
 
 
 SOURCE_HELP = (
@@ -38,137 +47,81 @@ Out = Annotated[
     Path, typer.Option("-o", "--out", help="Folder for the results; an interrupted run resumes there.")
 ]
 
+
+def option(kind: Any, text: str, *names: str, default: Any = None, **more: Any) -> tuple[Any, Any]:
+    """Declare an option by its type and its help."""
+    return kind, typer.Option(default, *names, help=text, **more)
+
+
 LOADING: Group = {
-    "device": (
-        Annotated[str | None, typer.Option(help="Where the model runs, for example cuda. (default: cpu)")],
-        None,
-    ),
-    "dtype": (Annotated[str, typer.Option(help="float32, bfloat16 or float16.")], "float32"),
-    "revision": (
-        Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hugging Face name.")],
-        None,
-    ),
-    "trust_remote_code": (
-        Annotated[bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")],
-        False,
+    "device": option(str | None, "Where the model runs, for example cuda. (default: cpu)"),
+    "dtype": option(str, "float32, bfloat16 or float16.", default="float32"),
+    "revision": option(str | None, "Branch, tag or commit of a Hugging Face name."),
+    "trust_remote_code": option(
+        bool, "Run code that comes with the model.", "--trust-remote-code", default=False
     ),
 }
 INPUTS: Group = {
-    "text": (
-        Annotated[
-            list[Path] | None,
-            typer.Option(
-                help="Text file (UTF-8); repeat it for several. (default: sample text bundled with Python)"
-            ),
-        ],
-        None,
+    "text": option(
+        list[Path] | None,
+        "Text file (UTF-8); repeat it for several. (default: sample text bundled with Python)",
     ),
-    "images": (
-        Annotated[
-            str | None,
-            typer.Option(
-                help="Image file, or folder of images; a subfolder per label gives labels.", metavar="PATH"
-            ),
-        ],
-        None,
+    "images": option(
+        str | None, "Image file, or folder of images; a subfolder per label gives labels.", metavar="PATH"
     ),
-    "length": (Annotated[int | None, typer.Option(help="Tokens per window. (default: 256)")], None),
-    "sample": (
-        Annotated[Sample, typer.Option(help="Where in the text the windows lie.")],
-        Sample.spread,
-    ),
-    "seed": (Annotated[int, typer.Option(help="Seed of everything random.")], 0),
+    "length": option(int | None, "Tokens per window. (default: 256)"),
+    "sample": option(Sample, "Where in the text the windows lie.", default=Sample.spread),
+    "seed": option(int, "Seed of everything random.", default=0),
 }
-WINDOWS: Group = {
-    "windows": (
-        Annotated[int | None, typer.Option(help="How many windows. (default: 6 of a text, all images)")],
-        None,
-    ),
-}
+WINDOWS: Group = {"windows": option(int | None, "How many windows. (default: 6 of a text, all images)")}
 TENSORS: Group = {
-    "array": (Annotated[str | None, typer.Option(help="Which array, if a file holds several.")], None),
-    "axes": (
-        Annotated[
-            str | None, typer.Option(help="Order of the axes in a file, for example 'layer,head,query,key'.")
-        ],
-        None,
-    ),
-    "field": (
-        Annotated[
-            str | None,
-            typer.Option(
-                help="What is organized, or what a file holds: probs, logits or energy. (default: probs)"
-            ),
-        ],
-        None,
+    "array": option(str | None, "Which array, if a file holds several."),
+    "axes": option(str | None, "Order of the axes in a file, for example 'layer,head,query,key'."),
+    "field": option(
+        str | None, "What is organized, or what a file holds: probs, logits or energy. (default: probs)"
     ),
 }
-STACK: Group = {
-    "stack": (
-        Annotated[str | None, typer.Option(help="Which stack of a model with several. (default: the first)")],
-        None,
+SINKS: Group = {
+    "sinks": option(
+        SinkChoice,
+        "Organize probabilities with attention sinks, or with these keys left out.",
+        default=SinkChoice.keep,
     ),
 }
+STACK: Group = {"stack": option(str | None, "Which stack of a model with several. (default: the first)")}
 HEADS: Group = {
-    "layers": (Annotated[str | None, typer.Option(help="Only these layers, for example 0-5,8.")], None),
-    "heads": (
-        Annotated[str | None, typer.Option(help="Only these heads as layer.head, for example 3.0,3.7.")],
-        None,
-    ),
+    "layers": option(str | None, "Only these layers, for example 0-5,8."),
+    "heads": option(str | None, "Only these heads as layer.head, for example 3.0,3.7."),
 }
 OUTPUT: Group = {
-    "json": (Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")], False),
-    "quiet": (Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")], False),
+    "json": option(bool, "Print a summary as one JSON object.", "--json", default=False),
+    "quiet": option(bool, "Print nothing but errors.", "--quiet", "-q", default=False),
 }
-FIGURES: Group = {
-    "figures": (Annotated[str, typer.Option(help="Formats of the figures: png,svg,pdf or none.")], "png"),
-}
-THREADS: Group = {
-    "threads": (Annotated[int | None, typer.Option(help="Threads. (default: one per core)")], None),
-}
+RUN: Group = {**LOADING, **OUTPUT}
+"""What every command that may run a model takes."""
+FIGURES: Group = {"figures": option(str, "Formats of the figures: png,svg,pdf or none.", default="png")}
+THREADS: Group = {"threads": option(int | None, "Threads. (default: one per core)")}
 ANALYSIS: Group = {
     **INPUTS,
     **WINDOWS,
     **TENSORS,
     **STACK,
     **HEADS,
-    "n_iter": (
-        Annotated[int | None, typer.Option(help="Iterations of the questionnaire. (default: 3)")],
-        None,
-    ),
+    "n_iter": option(int | None, "Iterations of the questionnaire. (default: 3)"),
     **THREADS,
     **FIGURES,
-    "head": (
-        Annotated[
-            str | None, typer.Option(help="Head shown in figures of one head. (default: a typical one)")
-        ],
-        None,
-    ),
+    "head": option(str | None, "Head shown in figures of one head. (default: a typical one)"),
     **LOADING,
-    "csv": (Annotated[bool, typer.Option("--csv", help="Print the table of the heads as CSV.")], False),
+    "verbose": option(bool, "Print all findings, each with its statistics.", "--verbose", default=False),
+    "csv": option(bool, "Print the table of the heads as CSV.", "--csv", default=False),
     **OUTPUT,
 }
 CALIBRATION: Group = {
-    "calibrate": (Annotated[Path | None, typer.Option(help="Text file to calibrate on.")], None),
-    "evaluate": (Annotated[Path | None, typer.Option(help="Text file to evaluate on.")], None),
-    "windows": (
-        Annotated[
-            int | None, typer.Option(help="Windows to evaluate on. (default: 16 of a text, all images)")
-        ],
-        None,
-    ),
-    "calibration_windows": (
-        Annotated[
-            int | None, typer.Option(help="Windows to calibrate on. (default: 16 of a text, all images)")
-        ],
-        None,
-    ),
-    "table": (
-        Annotated[
-            Path | None, typer.Option(help="A heads.csv whose columns can be methods (low goes first).")
-        ],
-        None,
-    ),
+    "calibrate": option(Path | None, "Text file to calibrate on."),
+    "evaluate": option(Path | None, "Text file to evaluate on."),
+    "windows": option(int | None, "Windows to evaluate on. (default: 16 of a text, all images)"),
+    "calibration_windows": option(int | None, "Windows to calibrate on. (default: 16 of a text, all images)"),
+    "table": option(Path | None, "A heads.csv whose columns can be methods (low goes first)."),
 }
 
 
@@ -186,11 +139,13 @@ def with_options(*groups: Group) -> Callable[[Callable[..., None]], Callable[...
             sources = {name: getattr(context.get_parameter_source(name), "name", "") for name in values}
             explicit = frozenset(name for name, source in sources.items() if source == "COMMANDLINE")
             given = SimpleNamespace(explicit=explicit, **{name: values.pop(name) for name in shared})
+            if getattr(given, "quiet", False):
+                be_quiet()
             function(**values, given=given)
 
         added = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            for name, (annotation, default) in shared.items()
+            Parameter(name, Parameter.KEYWORD_ONLY, default=declared, annotation=kind)
+            for name, (kind, declared) in shared.items()
         ]
         context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
         parameters = [context, *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in own), *added]

@@ -2,51 +2,19 @@
 
 import json
 import time
-from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, formats_of, inputs_of, opened
-from headscape.cli.options import (
-    FIGURES,
-    INPUTS,
-    LOADING,
-    OUTPUT,
-    STACK,
-    TENSORS,
-    THREADS,
-    SourceName,
-    with_options,
-)
+from headscape.cli.options import FIGURES, INPUTS, RUN, STACK, TENSORS, THREADS, SourceName, with_options
 from headscape.cli.progress import shown_progress
 
 
-class TreeChoice(StrEnum):
-    """The kinds of trees."""
-
-    flexible = "flexible"
-    binary = "binary"
-
-
-class InitChoice(StrEnum):
-    """The initial affinities."""
-
-    cosine = "cosine"
-    gaussian = "gaussian"
-
-
-class HeadTreesChoice(StrEnum):
-    """Which query and key trees the head axis sees."""
-
-    latest = "latest"
-    initial = "initial"
-
-
-@with_options(TENSORS, INPUTS, STACK, THREADS, FIGURES, LOADING, OUTPUT)
+@with_options(TENSORS, INPUTS, STACK, THREADS, FIGURES, RUN)
 def organize(
     source: SourceName,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the results.")],
@@ -60,11 +28,14 @@ def organize(
         float | None,
         typer.Option(help="Folder weights grow with the size to the beta. (default: 1; one matrix: 0)"),
     ] = None,
-    init: Annotated[InitChoice, typer.Option(help="Initial affinity.")] = InitChoice.cosine,
-    tree: Annotated[TreeChoice, typer.Option(help="Kind of trees.")] = TreeChoice.flexible,
+    init: Annotated[Literal["cosine", "gaussian"], typer.Option(help="Initial affinity.")] = "cosine",
+    tree: Annotated[
+        Literal["flexible", "binary", "linkage"], typer.Option(help="Kind of trees.")
+    ] = "flexible",
     head_trees: Annotated[
-        HeadTreesChoice, typer.Option(help="Trees the head axis sees; 'initial' as in the published numbers.")
-    ] = HeadTreesChoice.latest,
+        Literal["latest", "initial"],
+        typer.Option(help="Trees the head axis sees; 'initial' as in the published numbers."),
+    ] = "latest",
     eps_scale: Annotated[float, typer.Option(help="Scale of the affinity, in median EMDs.")] = 1.0,
     tree_constant: Annotated[float, typer.Option(help="Larger: smaller folders.")] = 1.0,
     n_eigs: Annotated[int, typer.Option(help="Eigenpairs, the trivial one included.")] = 12,
@@ -85,15 +56,17 @@ def organize(
     from headscape.engine import LocalEngine
     from headscape.geometry.organization import organize as organize_tensor
     from headscape.geometry.questionnaire import Questionnaire
+    from headscape.report.geometry_figures import organization_figures
+    from headscape.report.style import save_figures
     from headscape.tensor.checks import MAX_WINDOWS, require_integer, require_number
 
     require_integer(window, "--window", 0, MAX_WINDOWS)
     require_number(max_memory, "--max-memory", 1, 2**24)
     parameters: dict[str, Any] = {
         "n_iter": n_iter,
-        "init": init.value,
-        "tree": tree.value,
-        "head_trees": head_trees.value,
+        "init": init,
+        "tree": tree,
+        "head_trees": head_trees,
         "eps_scale": eps_scale,
         "tree_constant": tree_constant,
         "n_eigs": n_eigs,
@@ -116,8 +89,11 @@ def organize(
             progress=progress,
         )
         seconds = time.perf_counter() - start
+        folder.mkdir(parents=True, exist_ok=True)
         result.save(folder / "organization")
-        pictures = _draw(data, result, folder / "figures", formats, progress) if formats else []
+        progress("drawing", 1, 1)
+        figures = organization_figures(data, result) if formats else {}
+        pictures = save_figures(figures, folder / "figures", formats) if formats else []
     summary = _written(result, seconds, folder, pictures)
     _tell(Console(quiet=given.quiet, json=given.json), summary)
 
@@ -141,19 +117,9 @@ def _tensor(source: Any, inputs: Any, window: int, given: SimpleNamespace, progr
     return data.tensor(window, given.field)
 
 
-def _draw(data: Any, result: Any, folder: Path, formats: list[str], progress: Any) -> list[Path]:
-    from headscape.report.geometry_figures import organization_figures
-    from headscape.report.style import save_figures
-
-    progress("drawing", 0, 1)
-    paths = save_figures(organization_figures(data, result), folder, formats)
-    progress("drawing", 1, 1)
-    return paths
-
-
 def _written(result: Any, seconds: float, folder: Path, pictures: list[Path]) -> dict[str, Any]:
     """Write the trees in Newick format and the summary, and return it."""
-    from headscape.study.tables import json_value
+    from headscape.output import json_ready
     from headscape.tensor.store import write_text_atomically
 
     axes = {}
@@ -164,8 +130,8 @@ def _written(result: Any, seconds: float, folder: Path, pictures: list[Path]) ->
             "points": tree.n_points,
             "folders": tree.n_folders,
             "levels": tree.depth,
-            "emd_change": json_value(last.emd_change),
-            "folder_jaccard": json_value(last.folder_jaccard),
+            "emd_change": json_ready(last.emd_change),
+            "folder_jaccard": json_ready(last.folder_jaccard),
             "order": tree.order.tolist(),
         }
     summary = {

@@ -17,25 +17,20 @@ def shown_progress(quiet: bool) -> Iterator[Progress]:
 
 
 def _bar() -> Iterator[Progress]:
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bar
 
     columns = (
-        TextColumn("{task.description:<42}"),
-        BarColumn(bar_width=30),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        bars.TextColumn("{task.description:<42}"),
+        bars.BarColumn(bar_width=30),
+        bars.TaskProgressColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left"),
+        bars.TimeRemainingColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=600) as bar:
+    with bars.Progress(
+        *columns, console=Console(stderr=True), transient=True, speed_estimate_period=600
+    ) as bar:
         task = bar.add_task("starting", total=None)
 
         def tell(stage: str, done: float, total: float) -> None:

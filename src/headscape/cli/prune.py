@@ -1,7 +1,11 @@
 """``headscape prune``: choose heads, measure what it costs, and write the smaller model."""
 
+import hashlib
+import shlex
+import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -10,12 +14,12 @@ import typer
 
 from headscape.cli.console import Console
 from headscape.cli.given import check_given, methods_of, opened, parse_heads, split_inputs
-from headscape.cli.options import CALIBRATION, INPUTS, LOADING, OUTPUT, ModelName, with_options
+from headscape.cli.options import CALIBRATION, INPUTS, RUN, ModelName, with_options
 from headscape.cli.progress import shown_progress
 from headscape.errors import InputError, StorageError
 
 
-@with_options(INPUTS, CALIBRATION, LOADING, OUTPUT)
+@with_options(INPUTS, CALIBRATION, RUN)
 def prune(
     model: ModelName,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for the pruned model.")] = None,
@@ -58,9 +62,10 @@ def prune(
     if dry_run and manifest is not None:
         raise InputError("--dry-run writes nothing: leave out --manifest.")
     if not dry_run or out is not None:
-        _require_target(out, manifest)
+        _require_target(out, manifest, dry_run)
     # Loading torch takes seconds: only after the options are known to be good.
-    from headscape.pruning.pruned_files import claimed
+    from headscape.pruning.manifest_files import export_manifest
+    from headscape.pruning.pruned_files import claimed, save_pruned
     from headscape.pruning.trial import pruning_trial
     from headscape.study.source import require_model
 
@@ -68,9 +73,8 @@ def prune(
     written = None if dry_run else out
     with nullcontext() if written is None else claimed(written), shown_progress(given.quiet) as progress:
         progress("loading the model", 0, 1)
-        loaded = require_model(opened([model], given), "prune")
         trial = pruning_trial(
-            loaded,
+            require_model(opened([model], given), "prune"),
             inputs,
             method=score,
             fraction=(fraction or 0.1) if chosen is None else None,
@@ -86,7 +90,10 @@ def prune(
         )
         pruned = None
         if written is not None:
-            pruned = _saved(trial, loaded.tokenizer, written, manifest, progress)
+            pruned = trial.prune(progress=progress)
+            save_pruned(replace(pruned, card=f"{pruned.card}\n{_mark()}\n"), written)
+            if manifest is not None:
+                export_manifest(pruned, manifest)
     summary = ({} if pruned is None else pruned.summary()) | trial.summary()
     summary |= {"total_seconds": round(time.perf_counter() - start, 2), "out": None if dry_run else str(out)}
     _tell(Console(quiet=given.quiet, json=given.json), trial, pruned, summary)
@@ -118,29 +125,30 @@ def _score(method: str, given: SimpleNamespace) -> Any:
     return score
 
 
-def _require_target(out: Path | None, manifest: Path | None) -> None:
-    """Raise, before a model is loaded, unless there is a folder that can be written."""
+def _require_target(out: Path | None, manifest: Path | None, dry_run: bool) -> None:
+    """Raise, before a model is loaded, unless there is a folder that can be written without losing anything."""
     if out is None or str(out) == ".":
         raise InputError(
             "specify a folder for the pruned model with -o, or --dry-run to see what it would cost."
         )
     if manifest is not None and (str(manifest) == "." or (manifest.exists() and not manifest.is_dir())):
         raise StorageError(f"--manifest takes a folder, but is {str(manifest)!r}.")
-    from headscape.pruning.pruned_files import require_free
+    from headscape.pruning.pruned_files import CARD, require_free
 
     require_free(out)
+    card = out / CARD
+    same_run = card.exists() and _mark() in card.read_text(encoding="utf-8", errors="replace")
+    if not dry_run and out.is_dir() and any(out.iterdir()) and not same_run:
+        raise StorageError(
+            f"{out} holds a pruned model of another command, which would be lost: choose another folder with -o, or "
+            "delete this one."
+        )
 
 
-def _saved(trial: Any, tokenizer: Any, out: Path, manifest: Path | None, progress: Any) -> Any:
-    """Cut, time and save, and return the pruned model."""
-    from headscape.pruning.manifest_files import export_manifest
-    from headscape.pruning.pruned_files import save_pruned
-
-    pruned = trial.prune(progress=progress)
-    save_pruned(pruned, out, tokenizer=tokenizer)
-    if manifest is not None:
-        export_manifest(pruned, manifest)
-    return pruned
+def _mark() -> str:
+    """Return the line by which a model card shows that it was written by this same command."""
+    digest = hashlib.blake2b(shlex.join(sys.argv[1:]).encode(), digest_size=8).hexdigest()
+    return f"<!-- headscape prune {digest} -->"
 
 
 def _tell(console: Console, trial: Any, pruned: Any, summary: dict[str, Any]) -> None:
@@ -155,10 +163,7 @@ def _tell(console: Console, trial: Any, pruned: Any, summary: dict[str, Any]) ->
         ("", "loss increase", "interval"),
         rows,
     )
-    for warning in trial.warnings:
-        console.say(f"Warning: {warning}")
-    for sentence in trial.findings:
-        console.say(f"- {sentence}")
+    console.findings(trial.warnings, trial.findings)
     if pruned is None:
         named = ", ".join(f"{layer}.{head}" for layer, head in trial.heads)
         console.say(f"Nothing was written. These heads would go: {named}")

@@ -1,34 +1,25 @@
 """``headscape softmax``: softmax against its paraproduct, head by head, and the paper's claim in words."""
 
-from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from headscape.cli.analysis import run_analysis
-from headscape.cli.options import ANALYSIS, Out, SourceNames, with_options
+from headscape.cli.options import ANALYSIS, Out, SourceNames, option, with_options
+
+_SHARED = {name: ANALYSIS[name] for name in ANALYSIS if name != "n_iter"}
 
 
-class Masked(StrEnum):
-    """What is done about masked entries."""
-
-    fill = "fill"
-    block = "block"
-
-
-_SHARED = {name: option for name, option in ANALYSIS.items() if name != "n_iter"}
-
-
-@with_options({**_SHARED, "windows": (Annotated[int, typer.Option(help="How many windows.")], 1)})
+@with_options(_SHARED, {"windows": option(int, "How many windows.", default=1)})
 def softmax(
     sources: SourceNames,
     out: Out = Path("out/softmax"),
     masked: Annotated[
-        Masked,
+        Literal["fill", "block"],
         typer.Option(help="Masked entries: fill with the row's mean, or take the fully visible block."),
-    ] = Masked.fill,
+    ] = "fill",
     n_iter: Annotated[int, typer.Option(help="Iterations of the questionnaire of every head.")] = 10,
     causal: Annotated[
         bool, typer.Option("--causal", help="A file of logits or energies is of a causal model.")
@@ -46,7 +37,7 @@ def softmax(
     options = {
         "softmax_windows": given.windows,
         "softmax_n_iter": n_iter,
-        "masked": masked.value,
+        "masked": masked,
         "causal": causal,
         "draws": draws,
     }

@@ -74,7 +74,7 @@ def unsettled_emd(axis: str, change: float, n_iter: int) -> list[Notice]:
     if not change > limit:
         return []
     meaning = (
-        "the map and the tree of the heads may still change; increase n_iter"
+        "the map and the tree of the heads may still change; increase n_iter (--n-iter)"
         if axis == "head"
         else f"the {axis} tree may still change; this matters for the heads only if their own EMDs have not settled"
     )

@@ -139,7 +139,7 @@ def diffusion_map(affinity: Any, n_components: int = 3, t: float = 1) -> NDArray
             f"n_components must be positive and t not negative, but they are {n_components}, {t}."
         )
     root = np.sqrt(degree)
-    values, vectors = np.linalg.eigh(0.5 * (g + g.T) / np.multiply.outer(root, root))
+    values, vectors = _eigh(0.5 * (g + g.T) / np.multiply.outer(root, root))
     kept = np.argsort(-values, kind="stable")[1 : n_components + 1]
     coordinates = np.zeros((len(g), n_components))
     powers = np.sign(values[kept]) * np.abs(values[kept]) ** t
@@ -185,13 +185,20 @@ def _largest_magnitude(
     if n > _DENSE_LIMIT and k < n // 10:
         # A fixed start keeps the result the same from run to run.
         values, vectors = eigsh(matrix, k=k, which="LM", v0=np.linspace(1.0, 2.0, n))
-    elif n <= _ONE_THREAD_LIMIT:
-        with _blas().limit(limits=1, user_api="blas"):
-            values, vectors = np.linalg.eigh(matrix)
     else:
-        values, vectors = np.linalg.eigh(matrix)
+        values, vectors = _eigh(matrix)
     kept = np.argsort(-np.abs(values), kind="stable")[:k]
     return values[kept], vectors[:, kept]
+
+
+def _eigh(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return all eigenpairs of a symmetric matrix, of a small one with a single thread."""
+    if len(matrix) > _ONE_THREAD_LIMIT:
+        values, vectors = np.linalg.eigh(matrix)
+        return values, vectors
+    with _blas().limit(limits=1, user_api="blas"):
+        values, vectors = np.linalg.eigh(matrix)
+        return values, vectors
 
 
 @cache

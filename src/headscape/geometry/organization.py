@@ -1,6 +1,7 @@
 """The result of the questionnaire: frozen, labelled, on disk and back."""
 
 import dataclasses
+import html
 import os
 from collections.abc import Mapping
 from typing import Any, Self
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
+from headscape.geometry.builders.grown import TreeKind
 from headscape.geometry.diffusion import Eigenpairs, diffusion_map
 from headscape.geometry.partition_tree import PartitionTree
-from headscape.geometry.questionnaire import Iteration, Questionnaire, TreeKind
+from headscape.geometry.questionnaire import Iteration, Questionnaire
 from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES
 from headscape.notices import Notice
 from headscape.tensor.network_tensor import NetworkTensor, axis_names, with_axes
@@ -168,6 +170,19 @@ class Organization:
             f"{axis} {tree.n_points} points in {tree.n_folders} folders" for axis, tree in self.trees.items()
         )
         return f"Organization({sizes}; {len(self.warnings)} warnings)"
+
+    def _repr_html_(self) -> str:
+        """Show axes and warnings in notebooks."""
+        rows = "".join(
+            f"<tr><th>{html.escape(axis)}</th><td>{tree.n_points}</td><td>{tree.n_folders}</td><td>{tree.depth}</td></tr>"
+            for axis, tree in self.trees.items()
+        )
+        warnings = "".join(f"<li><b>Warning.</b> {html.escape(str(w))}</li>" for w in self.warnings)
+        return (
+            f"<p><b>Organization</b> of {html.escape(self.field)}</p><table><tr><th>axis</th><th>points</th>"
+            f"<th>folders</th><th>levels</th></tr>{rows}</table>"
+            + (f"<ul>{warnings}</ul>" if warnings else "")
+        )
 
 
 def organize(

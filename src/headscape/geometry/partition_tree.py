@@ -10,6 +10,7 @@ sorted by first level and position, which makes the children of a folder a conti
 puts every folder before its children.
 """
 
+import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.errors import InputError
+from headscape.geometry.tree_text import tree_text
 
 IntArray = NDArray[np.int64]
 
@@ -225,6 +227,36 @@ class PartitionTree:
             point = int(self.order[folders.start[index]])
             text[index] = f"({','.join(inside)})" if inside else _quoted(name(point))
         return text[0] + ";"
+
+    def draw(
+        self,
+        names: Sequence[str] | Callable[[int], str] | None = None,
+        folder_names: Sequence[str] | None = None,
+        max_lines: int = 40,
+    ) -> str:
+        """Return the tree as text, a line per folder, the largest opened first; ``print(tree)`` shows it.
+
+        ``names`` are those of the points, such as ``organization.labels("head")``; ``folder_names`` those of the
+        distinct folders. Folders that find no line are summed up.
+
+        Examples
+        --------
+        >>> print(PartitionTree.from_levels([[[0, 1, 2]], [[2], [0, 1]], [[2], [0], [1]]]).draw(["a", "b", "c"]))
+        3 points
+        ├─ c
+        └─ 2 points
+           ├─ a
+           └─ b
+        """
+        name = names if callable(names) else (names.__getitem__ if names is not None else str)
+        return tree_text(self, name, folder_names, max_lines)
+
+    def __str__(self) -> str:
+        return self.draw()
+
+    def _repr_html_(self) -> str:
+        """Show the tree in notebooks."""
+        return f"<p><b>{html.escape(repr(self))}</b></p><pre>{html.escape(self.draw(max_lines=24))}</pre>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PartitionTree) and np.array_equal(self.labels, other.labels)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.affinity import INITIAL_AFFINITIES, emd_affinity
-from headscape.geometry.builders.binary import binary_tree
-from headscape.geometry.builders.flexible import flexible_tree
+from headscape.geometry.builders.grown import TREE_KINDS, TreeKind, grown_tree
 from headscape.geometry.data_order import data_order
 from headscape.geometry.diagnosis import closed_tree, disconnected_affinity, flat_geometry, unsettled_emd
-from headscape.geometry.diffusion import Eigenpairs, markov_eigenpairs
+from headscape.geometry.diffusion import Eigenpairs
 from headscape.geometry.leaf_order import ordered_leaves
 from headscape.geometry.partition_tree import IntArray, PartitionTree
 from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES, tree_emd
@@ -25,7 +24,7 @@ from headscape.tensor.network_tensor import axis_names, with_axes
 
 logger = logging.getLogger(__name__)
 
-TreeKind = Literal["flexible", "binary"]
+_KINDS = "'flexible', 'binary' or 'linkage'"
 MAX_ITERATIONS, MAX_EIGENPAIRS = 1000, 10_000
 
 
@@ -55,7 +54,8 @@ class Questionnaire:
     init
         Initial affinity of the axes: "cosine" or "gaussian".
     tree
-        "flexible" or "binary", one word for all axes or a dict by axis.
+        "flexible", "binary" or "linkage" (average linkage on the EMD, cut into levels of the flexible tree's sizes:
+        steadier under noise), one word for all axes or a dict by axis.
     head_trees
         Which query and key trees the head axis sees: the "latest", or always the "initial" ones, as
         Algorithm 1 reads to the letter and the published numbers were made.
@@ -141,7 +141,7 @@ class Questionnaire:
         for place, axis in enumerate(others):
             affinity = initial(array, place, self._stage(f"{axis}: "))
             order = data_order(affinity.sum(axis=1), array, place)
-            trees[axis] = self._grow(affinity, axis, order)[0]
+            trees[axis] = self._grow(affinity, 1.0 - affinity, axis, order)[0]
         self.initial_trees_ = dict(trees)
         self.history_: dict[str, list[Iteration]] = {axis: [] for axis in names}
         self.emd_: dict[str, NDArray[np.float64]] = {}
@@ -163,7 +163,7 @@ class Questionnaire:
                 )
                 affinity = emd_affinity(emd, self.eps_scale)
                 order = data_order(emd.sum(axis=1), array, names.index(axis))
-                trees[axis], pairs, closed[axis] = self._grow(affinity, axis, order)
+                trees[axis], pairs, closed[axis] = self._grow(affinity, emd, axis, order)
                 before = self.emd_.get(axis)
                 self.history_[axis].append(_iteration(trees[axis], emd, before, self.history_[axis]))
                 self.emd_[axis], self.affinities_[axis], self.eigenpairs_[axis] = emd, affinity, pairs
@@ -175,7 +175,7 @@ class Questionnaire:
             notice for axis in names for notice in self._notices(axis, closed[axis])
         ]
         for notice in self.warnings_:
-            logger.log(logging.WARNING if notice.affects_heads else logging.INFO, "%s", notice)
+            logger.info("%s", notice)  # the result carries it
         return self
 
     def _notices(self, axis: str, closed: list[Notice]) -> list[Notice]:
@@ -200,31 +200,21 @@ class Questionnaire:
         if self.head_trees not in ("latest", "initial"):
             raise InputError(f"head_trees must be 'latest' or 'initial', but is {self.head_trees!r}.")
         if not isinstance(self.tree, str | Mapping):
-            raise InputError(f"tree must be 'flexible', 'binary' or a dict by axis, but is {self.tree!r}.")
+            raise InputError(f"tree must be {_KINDS}, or a dict by axis, but is {self.tree!r}.")
         kinds = {"all axes": self.tree} if isinstance(self.tree, str) else dict(self.tree)
         for axis, kind in kinds.items():
-            if kind not in ("flexible", "binary") or axis not in ("all axes", *axes):
+            if kind not in TREE_KINDS or axis not in ("all axes", *axes):
                 raise InputError(
-                    f"tree must be 'flexible' or 'binary', or a dict from the axes {', '.join(axes)} to these, but "
-                    f"says {kind!r} for {axis}."
+                    f"tree must be {_KINDS}, or a dict from the axes {', '.join(axes)} to these, but says {kind!r} for "
+                    f"{axis}."
                 )
 
     def _grow(
-        self, affinity: NDArray[np.float64], axis: str, order: IntArray
+        self, affinity: NDArray[np.float64], distance: NDArray[np.float64], axis: str, order: IntArray
     ) -> tuple[PartitionTree, Eigenpairs, list[Notice]]:
-        """Return tree and eigenpairs of an affinity, computed with the points in an order that breaks ties."""
         kind = self.tree if isinstance(self.tree, str) else self.tree.get(axis, "flexible")
-        arranged = affinity[np.ix_(order, order)]
-        pairs = markov_eigenpairs(arranged, self.n_eigs)
-        if kind == "binary":
-            tree, found = binary_tree(arranged)
-        else:
-            tree, found = flexible_tree(arranged, tree_constant=self.tree_constant, eigenpairs=pairs)
-        back = np.argsort(order)
-        return (
-            PartitionTree(tree.labels[:, back]),
-            Eigenpairs(pairs.values, pairs.vectors[back]),
-            found,
+        return grown_tree(
+            affinity, distance, order, kind=kind, tree_constant=self.tree_constant, n_eigs=self.n_eigs
         )
 
     def _ordered(self, tree: PartitionTree, axis: str) -> PartitionTree:

@@ -71,21 +71,8 @@ def attention_modules(
 ) -> tuple[AttentionModule, ...]:
     """Return the attention modules of a model, stack by stack in the order in which they are called.
 
-    Parameters
-    ----------
-    model
-        A transformers model; left as it was.
-    arguments
-        Of its forward; by default a few random tokens or a random image.
-
-    Raises
-    ------
-    ModelError
-        If no adapter knows the model, or none of its attention was seen.
-
-    Notes
-    -----
-    One forward pass without gradients.
+    One forward pass without gradients, on a few random tokens or a random image unless its arguments are given. Raises
+    a :class:`ModelError` if no adapter knows the model, or none of its attention was seen.
     """
     adapter, seen = adapter_for(model), _Seen()
     if arguments is None:

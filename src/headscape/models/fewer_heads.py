@@ -14,6 +14,7 @@ from headscape.errors import FileFormatError, HeadscapeError, ModelError
 from headscape.models.adapters.protocol import LayerHeads
 from headscape.models.adapters.slicing import keep_heads
 from headscape.models.whole_weights import load_whole, require_sane_sizes
+from headscape.tensor.safe_reading import read_json_object
 from headscape.tensor.store import check_format
 
 KEY = "headscape_pruning"
@@ -35,15 +36,13 @@ def layers_of(record: Any, path: Path) -> tuple[LayerHeads, ...]:
     try:
         layers = tuple(
             LayerHeads(
-                int(entry["layer"]),
-                str(entry["module"]),
-                int(entry["n_heads"]),
-                int(entry["n_kv_heads"]),
-                tuple(int(head) for head in entry["kept"]),
+                **{name: int(entry[name]) for name in ("layer", "n_heads", "n_kv_heads")},
+                module=str(entry["module"]),
+                kept=tuple(map(int, entry["kept"])),
             )
             for entry in record["layers"]
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"the layers in {path} are damaged ({error!r}). Write it again.") from error
     for layer in layers:
         _require_possible(layer, path)
@@ -51,15 +50,7 @@ def layers_of(record: Any, path: Path) -> tuple[LayerHeads, ...]:
 
 
 def load_with_fewer_heads(folder: Path, **options: Any) -> Any:
-    """Return the pruned model in a folder: every weight must be there, with the shape the record says.
-
-    Parameters
-    ----------
-    folder
-        With config.json, which holds the record, and weights as safetensors.
-    **options
-        Of ``from_pretrained``, such as ``dtype``.
-    """
+    """Return the pruned model in a folder: every weight must be there, with the shape the record says."""
     config, kind = _config_and_class(folder)
     record = pruning_record(config)
     layers = layers_of(record, folder / "config.json")
@@ -93,6 +84,7 @@ def first_line(error: Exception) -> str:
 def _config_and_class(folder: Path) -> tuple[Any, Any]:
     import transformers
 
+    read_json_object(folder / "config.json", folder)  # raises for what is no JSON object
     try:
         values, _ = transformers.PreTrainedConfig.get_config_dict(folder, local_files_only=True)
     except (OSError, ValueError) as error:

@@ -21,6 +21,7 @@ from headscape.models.packaged import PACKAGED, license_of, packaged_weights, ti
 from headscape.models.quiet import quiet_transformers
 from headscape.models.whole_weights import load_whole, require_sane_config
 
+DTYPES = ("float32", "bfloat16", "float16")
 # Enough values of every weight to tell two models apart, few enough to take no time for large ones.
 _SAMPLED_VALUES = 64
 _TOKENIZER_FILES = (
@@ -119,14 +120,9 @@ def load_model(
 
 
 def as_model(model: Any, tokenizer: Any = None) -> Model:
-    """Return a model with its tokenizer, loaded with the defaults of :func:`load_model` if a name is given.
+    """Return a transformers model or a :class:`Model`, or one that is loaded by its name, with its tokenizer.
 
-    Parameters
-    ----------
-    model
-        A :class:`Model`, a transformers model (left as it is), or a name as for :func:`load_model`.
-    tokenizer
-        In place of the model's own; for images, an image processor.
+    A tokenizer that is given stands in place of the model's own; for images, an image processor.
     """
     if isinstance(model, (str, os.PathLike)):
         model = load_model(model)
@@ -175,11 +171,8 @@ def _model(source: str, options: dict[str, Any], dtype: torch.dtype) -> Any:
     # The class the weights were saved from: the base model alone would lack the output layer.
     kind = getattr(transformers, architecture, None) or transformers.AutoModel
     if options["trust_remote_code"] and getattr(config, "auto_map", None):
-        kind = next(
-            getattr(transformers, auto)
-            for auto in ("AutoModelForCausalLM", "AutoModel")
-            if auto in config.auto_map or auto == "AutoModel"
-        )
+        causal = "AutoModelForCausalLM" in config.auto_map
+        kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
     else:
         options = {name: value for name, value in options.items() if name != "trust_remote_code"}
     model, wrong = load_whole(kind, source, config=config, dtype=dtype, **options)
@@ -224,18 +217,23 @@ def _explain(name: object, folder: Path | None, error: Exception, what: str = "m
             "network, or give a folder, a .gguf file, 'default' or 'minilm'."
         )
     if "trust_remote_code" in str(error):
-        return f"{name} brings code of its own, which headscape runs only with trust_remote_code=True."
+        allowed = "trust_remote_code=True (--trust-remote-code)"
+        return f"{name} brings code of its own, which headscape runs only with {allowed}."
     return f"the {what} in {folder} is damaged or incomplete ({reason}). Copy or download it again."
 
 
 def torch_dtype(dtype: str | torch.dtype) -> torch.dtype:
     """Return a dtype by its name."""
-    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if isinstance(dtype, torch.dtype):
         return dtype
-    if dtype not in known:
-        raise InputError(f"dtype must be one of {', '.join(known)}, but is {dtype!r}.")
-    return known[dtype]
+    require_dtype(dtype)
+    return getattr(torch, dtype)  # type: ignore[no-any-return]
+
+
+def require_dtype(dtype: str, name: str = "dtype") -> None:
+    """Raise unless a dtype is one that models are loaded in."""
+    if dtype not in DTYPES:
+        raise InputError(f"{name} must be one of {', '.join(DTYPES)}, but is {dtype!r}.")
 
 
 def local_folder(name: str | os.PathLike[str]) -> Path | None:

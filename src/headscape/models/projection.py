@@ -16,12 +16,7 @@ class Projection:
 
         y_t = sum_h W_O^h o_{t,h} (+ b),   W_O = (W_O^1 | ... | W_O^H)
 
-    Attributes
-    ----------
-    module
-        A Linear, or GPT-2's Conv1D, which keeps its weight the other way round.
-    n_heads
-        How many blocks of columns the weight has.
+    ``module`` is a Linear, or GPT-2's Conv1D, which keeps its weight the other way round.
     """
 
     module: torch.nn.Module

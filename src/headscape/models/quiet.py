@@ -1,6 +1,7 @@
 """Keeps transformers off the terminal: a library does not print."""
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,9 @@ def quiet_transformers() -> Iterator[None]:
     their_logging.set_verbosity_error()
     their_logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Initializing zero-element tensors")
+            yield
     finally:
         hub.setLevel(hub_level)
         their_logging.set_verbosity(level)

@@ -15,19 +15,10 @@ _DECODER_LENGTH = 24
 def probe_windows(
     model: torch.nn.Module, *, length: int | None = None, windows: int = 2, seed: int = 0
 ) -> list[dict[str, torch.Tensor]]:
-    """Return arguments for the forward of a model: windows (batches of one) without padding.
+    """Return arguments for the forward of a model of text, images or speech: batches of one without padding.
 
-    Parameters
-    ----------
-    model
-        A transformers model of text, images or speech.
-    length
-        Tokens per window; by default enough for a visible block larger than the head dimension (at least 64),
-        within what the model allows.
-    windows
-        How many.
-    seed
-        Of the random tokens or pixels.
+    Windows have by default enough tokens for a visible block larger than the head dimension (at least 64), within what
+    the model allows.
     """
     generator = torch.Generator().manual_seed(seed)
     config: Any = model.config

@@ -20,10 +20,10 @@ def attention_kind(name: str) -> str:
     >>> attention_kind("decoder.layers.0.encoder_attn"), attention_kind("encoder.layers.0.self_attn")
     ('cross', 'self')
     """
-    return "cross" if _CROSS.search(_split(name)[2]) else "self"
+    return "cross" if _CROSS.search(split_name(name)[2]) else "self"
 
 
-def _split(name: str) -> tuple[str, int | None, str]:
+def split_name(name: str) -> tuple[str, int | None, str]:
     """Split a module's name into what is before its first number, the number, and the rest."""
     words = name.split(".")
     for index, word in enumerate(words):
@@ -50,7 +50,7 @@ class LayerNumbers:
 
     def of(self, name: str) -> tuple[tuple[str, str], int]:
         """Return the group of a module and its number there."""
-        prefix, number, _ = _split(name)
+        prefix, number, _ = split_name(name)
         group = (prefix, attention_kind(name))
         used = self._used.setdefault(group, set())
         layer = number if number is not None and number not in used else max(used, default=-1) + 1

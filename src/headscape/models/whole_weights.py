@@ -31,17 +31,7 @@ _MAY_LACK = re.compile(r"^pooler\.dense\.")
 
 
 def load_whole(kind: Any, source: str | Path, **options: Any) -> tuple[Any, str]:
-    """Return a model by ``from_pretrained``, and what does not fit it in its files (empty if all does).
-
-    Parameters
-    ----------
-    kind
-        The class of the model.
-    source
-        A folder or a Hugging Face name.
-    **options
-        Of ``from_pretrained``, such as ``dtype``.
-    """
+    """Return a model by ``from_pretrained`` of its class, and what does not fit it in its files (empty if all does)."""
     with _bounded(_most_values(Path(source), options)):
         model, info = kind.from_pretrained(
             source, output_loading_info=True, ignore_mismatched_sizes=True, **options
@@ -122,12 +112,6 @@ def _bounded(limits: Mapping[int, str]) -> Iterator[None]:
                     "or take a smaller model."
                 )
 
-    hooks = [
-        module.register_module_parameter_registration_hook(count),
-        module.register_module_buffer_registration_hook(count),
-    ]
-    try:
+    of_weights = module.register_module_parameter_registration_hook(count)
+    with of_weights, module.register_module_buffer_registration_hook(count):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()

@@ -91,7 +91,7 @@ class Manifest:
                 versions=dict(values["versions"]),
                 **{name: str(values[name]) for name in ("method", "calibration", "evaluation", "format")},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FileFormatError(
                 f"the pruning manifest in {path} is damaged ({error!r}). Write it again."
             ) from error

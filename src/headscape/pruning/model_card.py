@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from headscape._version import __version__
+from headscape.output import counted
 from headscape.pruning.pruned import Pruned
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def model_card(pruned: Pruned, trial: "PruningTrial | None" = None) -> str:
 tags: [headscape, pruned]
 base_model: {base}
 ---
-# {name}, without {len(pruned.removed)} attention heads
+# {name}, without {counted(len(pruned.removed), "attention head")}
 
 Made by headscape {__version__} from {name}. License of the original weights: {weights}.
 
@@ -61,7 +62,8 @@ def _trial(trial: "PruningTrial") -> str:
     costs = "\n".join(f"| {what} | {interval} |" for what, interval in trial.increases.items())
     return f"""## Why these heads
 
-Chosen by `{trial.method}` on {trial.windows[0]} calibration windows, evaluated on {trial.windows[1]} held-out windows.
+Chosen by `{trial.method}` on {counted(trial.windows[0], "calibration window")}, evaluated on \
+{counted(trial.windows[1], "held-out window")}.
 {" ".join(trial.findings)}
 
 ## What it cost

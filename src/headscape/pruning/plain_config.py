@@ -26,31 +26,16 @@ def head_counts(module: torch.nn.Module) -> dict[str, int]:
 
 
 def settle_config(modules: Sequence[AttentionModule], original: Mapping[str, int]) -> bool:
-    """Edit the config of a pruned model if that describes it, else put the original numbers back.
+    """Edit the config of a pruned model if that describes it, else put the original counts back.
 
-    Parameters
-    ----------
-    modules
-        Of the pruned stack.
-    original
-        The counts before any head was removed.
-
-    Returns
-    -------
-    bool
-        Whether plain ``from_pretrained`` now builds the right model.
+    Returns whether plain ``from_pretrained`` now builds the right model.
     """
     config = shared_config(modules[0].module)
     counts = {(module.n_heads, module.n_kv_heads) for module in modules}
     if len(counts) == 1:
         [(heads, kv_heads)] = counts
-        edited = {
-            "num_attention_heads": heads,
-            "num_key_value_heads": kv_heads,
-            "head_dim": modules[0].output.head_dim,
-        }
-        known = {name for name in edited if name in original} | {"head_dim"}
-        _write(config, {name: value for name, value in edited.items() if name in known})
+        edited = dict(zip(_COUNTS, (heads, kv_heads, modules[0].output.head_dim), strict=True))
+        _write(config, {n: value for n, value in edited.items() if n in original or n == "head_dim"})
         if _describes(modules):
             return True
     _write(config, original)

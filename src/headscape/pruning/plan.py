@@ -20,22 +20,8 @@ def removable(asked: Sequence[int], n_heads: int, n_kv_heads: int) -> tuple[int,
 
         k = min over the groups that stay of how many of their heads are asked for.
 
-    Parameters
-    ----------
-    asked
-        Heads of the layer, the most wanted first; of a group that cannot lose all, these go first.
-    n_heads, n_kv_heads
-        Of the layer. Equal numbers mean that no keys are shared: everything asked for can go.
-
-    Returns
-    -------
-    tuple of int
-        Heads out of ``asked``, in its order.
-
-    Notes
-    -----
-    It is the largest: a whole group is more than the k heads it would lose otherwise, and keeping it would
-    not raise k.
+    Of a group that cannot lose all, the heads that come first in ``asked`` go. It is the largest part: a whole group
+    is more than the k heads it would lose otherwise, and keeping it would not raise k.
 
     Examples
     --------

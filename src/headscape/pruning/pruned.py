@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, Self
 
 from headscape.models.fewer_heads import KEY
+from headscape.output import counted
 from headscape.pruning.manifest import Manifest, Pairs
 from headscape.pruning.plan import listed
 from headscape.pruning.savings import Savings
@@ -55,17 +56,17 @@ class Pruned:
         """What was removed, what was rounded, and what it saves, in a few sentences."""
         layers = self.manifest.layers
         touched = sum(bool(layer.removed) for layer in layers)
-        text = (
-            f"{len(self.removed)} of {sum(layer.n_heads for layer in layers)} heads were removed, from {touched} "
-            f"of {len(layers)} layers."
-        )
+        heads = counted(sum(layer.n_heads for layer in layers), "head")
+        verb = "was" if len(self.removed) == 1 else "were"
+        text = f"{len(self.removed)} of {heads} {verb} removed, from {touched} of {counted(len(layers), 'layer')}."
         if self.kept_back:
             text += (
                 f" {len(self.kept_back)} more were asked for but stay ({listed(self.kept_back)}), because a layer "
                 "with shared keys loses whole groups of heads, or the same number from every group."
             )
         if self.manifest.repaired:
-            text += f" The output projections of {len(self.manifest.repaired)} layers were fitted anew."
+            repaired = counted(len(self.manifest.repaired), "layer")
+            text += f" The output projections of {repaired} were fitted anew."
         saved = self.savings
         text += f" Saved: {100 * saved.parameters.share:.1f} % of the parameters, "
         text += f"{100 * saved.flops_per_token.share:.1f} % of the FLOPs per token"
@@ -90,14 +91,10 @@ class Pruned:
 
         They are written into the model's config, too, and what is left out stays as it was.
         """
-        now = self.manifest
-        words = dataclasses.replace(
-            now,
-            method=method or now.method,
-            calibration=calibration or now.calibration,
-            evaluation=evaluation or now.evaluation,
-        )
-        return dataclasses.replace(self, manifest=noted(self.model, words))
+        words: Any = {"method": method, "calibration": calibration, "evaluation": evaluation}
+        given = {name: text for name, text in words.items() if text}
+        manifest = dataclasses.replace(self.manifest, **given)
+        return dataclasses.replace(self, manifest=noted(self.model, manifest))
 
     def __repr__(self) -> str:
         return f"Pruned({type(self.model).__name__}: {self.description})"

@@ -7,13 +7,12 @@ weights do not have the shapes of the config.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from headscape.models.quiet import quiet_transformers
 from headscape.pruning.manifest import manifest_of
 from headscape.pruning.model_card import model_card
 from headscape.pruning.pruned import Pruned, noted
+from headscape.tensor.safe_reading import read_json_object
 from headscape.tensor.store import acquire_lock, explain_write_errors
 
 CARD = "README.md"
@@ -110,6 +110,7 @@ def claimed(folder: Path) -> Iterator[None]:
     The lock lies beside the folder, which is replaced as a whole.
     """
     file = folder.with_name(f".lock-{folder.name}")
+    made = [parent for parent in folder.parents if not parent.exists()]
     with explain_write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = acquire_lock(folder, file)
@@ -118,6 +119,9 @@ def claimed(folder: Path) -> Iterator[None]:
     finally:
         lock.release()
         file.unlink(missing_ok=True)
+        for parent in made:
+            with suppress(OSError):  # of folders that were made for nothing, none is left
+                parent.rmdir()
 
 
 @contextmanager
@@ -155,8 +159,8 @@ def require_free(folder: Path) -> None:
 
 def _holds_pruned_model(folder: Path) -> bool:
     try:
-        return KEY in json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return KEY in (read_json_object(folder / "config.json", folder) or {})
+    except FileFormatError:
         return False
 
 

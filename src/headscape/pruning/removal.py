@@ -56,7 +56,10 @@ def prune(model: Any, heads: Heads, *, in_place: bool = False, repair: Repair | 
     earlier = manifest_of(source.model)
     whole = _original_layers(modules, earlier)
     cuts, held = planned_cuts(heads, modules)
-    layers = tuple(_composed(layer, cut) for layer, cut in zip(whole, cuts, strict=True))
+    layers = tuple(
+        replace(layer, kept=tuple(layer.kept[head] for head in left.kept))
+        for layer, left in zip(whole, cuts, strict=True)
+    )
     original = {layer.layer: layer.kept for layer in whole}
     kept_back = tuple(sorted((layer, original[layer][head]) for layer, head in held))
     if kept_back:
@@ -80,14 +83,8 @@ def prune(model: Any, heads: Heads, *, in_place: bool = False, repair: Repair | 
 def cut(modules: Sequence[AttentionModule], cuts: Sequence[LayerHeads], manifest: Manifest) -> Pruned:
     """Cut heads out of a model in place and write the manifest, completed, into its config.
 
-    Parameters
-    ----------
-    modules
-        All modules of the stack; their model is changed.
-    cuts
-        The same layers, with those of their present heads that are kept.
-    manifest
-        Its layers are in the original's numbers; savings and ``plain`` are found out here.
+    ``cuts`` are all layers of the stack in their present numbers, the manifest's layers in the original's; savings
+    and ``plain`` are found out here.
     """
     model = modules[0].model
     adapter_for(model).slice(model, cuts)
@@ -149,11 +146,6 @@ def _original_layers(modules: Sequence[AttentionModule], earlier: Manifest | Non
             f"{kept} there, {present} in the model. Load it again with hs.load_pruned."
         )
     return earlier.layers
-
-
-def _composed(layer: LayerHeads, cut: LayerHeads) -> LayerHeads:
-    """Return what is left of an original layer after one more cut, which has the present numbers."""
-    return replace(layer, kept=tuple(layer.kept[head] for head in cut.kept))
 
 
 def _new_manifest(model: Any, modules: Sequence[AttentionModule], layers: tuple[LayerHeads, ...]) -> Manifest:

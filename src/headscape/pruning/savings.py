@@ -13,6 +13,8 @@ from headscape.models.anatomy import AttentionModule
 from headscape.models.projection import is_linear
 
 LENGTH = 256
+Cost = tuple[int, int, int]
+"""Parameters, FLOPs per token and cache bytes per token of a model: see :class:`Savings`."""
 _COSTS = ("parameters", "flops_per_token", "cache_bytes_per_token")
 
 
@@ -39,15 +41,6 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a model costs: see :class:`Savings`."""
-
-    parameters: int
-    flops_per_token: int
-    cache_bytes_per_token: int
-
-
-@dataclass(frozen=True)
 class Savings:
     """What a pruned model saves.
 
@@ -71,18 +64,17 @@ class Savings:
     @classmethod
     def between(cls, before: Cost, after: Cost) -> Self:
         """Return the savings from one cost to another."""
-        changes: Any = {name: Change(getattr(before, name), getattr(after, name)) for name in _COSTS}
-        return cls(**changes)
+        parameters, flops, cache = map(Change, before, after)
+        return cls(parameters, flops, cache)
 
     @property
     def before(self) -> Cost:
         """What the original model costs."""
-        return Cost(*(getattr(self, name).before for name in _COSTS))
+        return self.parameters.before, self.flops_per_token.before, self.cache_bytes_per_token.before
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as JSON can hold them: [before, after] each."""
-        changes: dict[str, Change] = {name: getattr(self, name) for name in _COSTS}
-        return {name: [c.before, c.after] for name, c in changes.items()} | {"length": self.length}
+        return {name: [*vars(getattr(self, name)).values()] for name in _COSTS} | {"length": self.length}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -101,15 +93,7 @@ class Savings:
 
 
 def cost(modules: Sequence[AttentionModule], length: int = LENGTH) -> Cost:
-    """Return what a model costs, counted from its weights' shapes.
-
-    Parameters
-    ----------
-    modules
-        Its self-attention.
-    length
-        Keys that a query sees.
-    """
+    """Return what a model costs with so many keys for a query to see, counted from its weights' shapes."""
     model = modules[0].model
     flops = sum(2 * part.get_parameter("weight").numel() for part in model.modules() if is_linear(part))
     cached = 0
@@ -119,7 +103,7 @@ def cost(modules: Sequence[AttentionModule], length: int = LENGTH) -> Cost:
         if getattr(module.module, "is_causal", False):
             cached += 2 * module.n_kv_heads * d
     itemsize = next(model.parameters()).element_size()
-    return Cost(sum(weight.numel() for weight in model.parameters()), flops, cached * itemsize)
+    return sum(weight.numel() for weight in model.parameters()), flops, cached * itemsize
 
 
 def _short(number: int) -> str:

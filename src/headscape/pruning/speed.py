@@ -100,20 +100,10 @@ def measured_speed(
     repeats: int = 5,
     progress: Progress = no_progress,
 ) -> Speed:
-    """Time two models in turns.
+    """Time two models with the same inputs, on the same device, in turns and in evaluation mode.
 
-    Parameters
-    ----------
-    before, after
-        Models with the same inputs, on the same device; both are timed in evaluation mode.
-    length
-        Tokens of the window, less if the models take fewer. Images have their own number.
-    new_tokens
-        Tokens to decode.
-    repeats
-        How often; one more round of each warms up and is not counted.
-    progress
-        Progress callback.
+    The window has ``length`` tokens, less if the models take fewer; images have their own number. One more round than
+    ``repeats`` warms up and is not counted.
     """
     for name, value in (("length", length), ("new_tokens", new_tokens), ("repeats", repeats)):
         if value < 1:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.ablation.calibration_split import split_windows
-from headscape.ablation.curves import json_ready
 from headscape.ablation.greedy import Prices, ScorePrices, greedy_removal, removable_units
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Loss
@@ -24,6 +23,7 @@ from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.models.loading import Model, as_model
 from headscape.notices import Notice
+from headscape.output import counted, json_ready
 from headscape.pruning.model_card import model_card
 from headscape.pruning.plan import listed
 from headscape.pruning.pruned import Pruned
@@ -105,11 +105,11 @@ class PruningTrial:
         """What the trial says, in sentences."""
         name = "with repair" if self.repair_helps else "without repair"
         cost = self.increases[name]
-        base = float(self.intact.mean())
+        base, n = float(self.intact.mean()), len(self.heads)
         sentences = [
-            f"Without {len(self.heads)} of {self.n_heads} heads ({len(self.heads) / self.n_heads:.0%}, chosen by "
-            f"{self.method}) the loss of {base:.3g} ({self.loss}) increases by {cost} {name}, on {self.windows[1]} "
-            "held-out windows."
+            f"Without {n} of {counted(self.n_heads, 'head')} ({n / self.n_heads:.0%}, chosen by {self.method}) the "
+            f"loss of {base:.3g} ({self.loss}) increases by {cost} {name}, on "
+            f"{counted(self.windows[1], 'held-out window')}."
         ]
         if self.repaired is not None:
             saved = bootstrap(self.gated - self.repaired)
@@ -146,13 +146,12 @@ class PruningTrial:
         """
         progress("cutting heads out", 0, 1)
         repair = self.repair if self.repair_helps else None
-        calibrating, evaluating = self.windows
         costs = "; ".join(f"{name}: {interval}" for name, interval in self.increases.items())
         pruned = prune(self.model, (*self.heads, *self.kept_back), repair=repair).described(
             method=self.method,
-            calibration=f"{calibrating} windows",
-            evaluation=f"{evaluating} held-out windows; loss {self.intact.mean():.4g} ({self.loss}), loss increase "
-            f"{costs}",
+            calibration=counted(self.windows[0], "window"),
+            evaluation=f"{counted(self.windows[1], 'held-out window')}; loss {self.intact.mean():.4g} ({self.loss}), "
+            f"loss increase {costs}",
         )
         speed = measured_speed(self.model.model, pruned.model, progress=progress) if timing else None
         timed = replace(pruned, speed=speed, tokenizer=self.model.tokenizer)
@@ -222,15 +221,9 @@ def pruning_trial(
     if fraction is not None and not 0 < fraction < 1:
         raise InputError(f"fraction must be more than 0 and less than 1, but is {fraction}.")
     loaded = as_model(model, tokenizer)
+    reading: Any = {"length": length, "sample": sample, "seed": seed}
     split = split_windows(
-        loaded,
-        inputs,
-        calibration,
-        windows=windows,
-        calibration_count=calibration_windows,
-        length=length,
-        sample=sample,
-        seed=seed,
+        loaded, inputs, calibration, windows=windows, calibration_count=calibration_windows, **reading
     )
     calibrated = HeadEvaluator(loaded, split.calibration, loss=loss, seed=seed, progress=progress)
     judge = HeadEvaluator(loaded, split.evaluation, loss=loss, seed=seed)
@@ -271,7 +264,17 @@ def pruning_trial(
 
 
 def _chosen(evaluator: HeadEvaluator, method: Method, fraction: float) -> tuple[tuple[int, int], ...]:
-    count = int(fraction * len(evaluator.heads) + 1e-9)
+    n_heads = len(evaluator.heads)
+    count = int(fraction * n_heads + 1e-9)
+    # Where keys are shared, a layer loses a whole group, or one head of each.
+    units = [min(m.n_kv_heads, m.n_heads // m.n_kv_heads) for m in evaluator.modules if m.n_heads > 1]
+    if not units:
+        raise InputError("no head can be removed: every layer has a single head.")
+    if count < (least := min(units)):
+        raise InputError(
+            f"{fraction:g} of {counted(n_heads, 'head')} is {count}, but a layer loses at least {least} at once: the "
+            f"smallest fraction (--fraction) that removes something is {np.ceil(1e4 * least / n_heads) / 1e4:g}."
+        )
     prices: dict[int, Prices]
     if isinstance(method, str) and method == "reconstruction":
         prices = dict(reconstruction_prices(evaluator))
@@ -279,14 +282,6 @@ def _chosen(evaluator: HeadEvaluator, method: Method, fraction: float) -> tuple[
         frame = ranking_of(evaluator, method).to_frame()["score"]
         prices = {m.layer: ScorePrices(frame.loc[m.layer].to_numpy()) for m in evaluator.modules}
     steps = greedy_removal(evaluator.modules, prices, removable_units, count, evaluator.progress)
-    if not steps:
-        first = evaluator.modules[0]
-        least = min(first.n_kv_heads, first.n_heads // first.n_kv_heads)
-        raise InputError(
-            f"fraction must leave room for what can be cut out at once, but {fraction:g} of {len(evaluator.heads)} "
-            f"heads is {count}, and a layer of {first.n_heads} heads on {first.n_kv_heads} key-value heads loses at "
-            f"least {least}."
-        )
     return tuple((step.layer, head) for step in steps for head in step.heads)
 
 

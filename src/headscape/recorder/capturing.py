@@ -75,7 +75,8 @@ def capture(
     Capture
         ``capture.provenance`` records model, input hash, length, sample, seed, versions, in ``"sources"`` the name
         of each window's text (None for text without a name), in ``"special_tokens"`` those around each window's
-        text, and in ``"newlines"`` that line ends were changed to LF.
+        text, in ``"special_tokens_seen"`` those anywhere in the windows, and in ``"newlines"`` that line
+        ends were changed to LF.
 
     Notes
     -----
@@ -126,6 +127,7 @@ def capture_windows(
         "seed": seed,
         "sources": sources if any(sources) else None,
         **how_read(windows),
+        "special_tokens_seen": special_tokens_seen(windows, loaded.tokenizer),
         "layers": None if chosen is None else sorted(chosen),
         "heads": None if pairs is None else [list(pair) for pair in pairs],
         "exact": exact,
@@ -239,6 +241,14 @@ def input_hash(windows: Sequence[WindowInput]) -> str:
 def how_read(windows: Sequence[WindowInput]) -> dict[str, Any]:
     """Return what became of the texts of all windows: special tokens, and line ends if some were changed."""
     return {name: value for window in windows for name, value in window.reading.items()}
+
+
+def special_tokens_seen(windows: Sequence[WindowInput], tokenizer: Any) -> list[str] | None:
+    """Return which labels of the windows are special tokens; None without a tokenizer that knows its own."""
+    if not hasattr(tokenizer, "all_special_tokens"):
+        return None
+    seen = {label for window in windows for labels in window.labels.values() for label in labels}
+    return sorted(seen & set(map(str, tokenizer.all_special_tokens)))
 
 
 def _versions() -> dict[str, str]:

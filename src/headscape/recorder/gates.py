@@ -19,14 +19,9 @@ from headscape.models.lazy_torch import torch
 
 @contextmanager
 def gated(modules: Sequence[AttentionModule], gates: Mapping[int, torch.Tensor]) -> Iterator[None]:
-    """Multiply the heads of a model by gates for the length of a block.
+    """Multiply the heads of a stack by gates, (head,) or (batch, head) by layer, for the length of a block.
 
-    Parameters
-    ----------
-    modules
-        Of one stack; their model is in evaluation mode inside the block and left as it was afterwards.
-    gates
-        By layer, a tensor (head,) or (batch, head); layers that are left out stay as they are.
+    The model is in evaluation mode inside the block and left as it was afterwards, as are layers without gates.
     """
     model = modules[0].model
     by_call = {
@@ -45,16 +40,6 @@ def switched_off(modules: Sequence[AttentionModule], heads: Heads) -> Iterator[N
     for layer, head in off:
         gates[layer][head] = 0.0
     with gated(modules, gates):
-        yield
-
-
-@contextmanager
-def observed_plainly(model: torch.nn.Module) -> Iterator[None]:
-    """Run a model through the registered attention function with nothing switched off.
-
-    Its rounding differs from other implementations, and a gate shall be all that differs from the intact model.
-    """
-    with observed(model, _Gates({})):
         yield
 
 

@@ -21,26 +21,10 @@ def is_image_file(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() in IMAGE_ENDINGS
 
 
-def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Tell whether there is a folder of this name; what is too long for a name is none."""
-    try:
-        return Path(path).is_dir()
-    except OSError:
-        return False
-
-
 def images_in(folder: Path) -> list[Any]:
-    """Return the images of a folder, sorted by name.
+    """Return the images of a folder as paths, sorted by name.
 
-    Parameters
-    ----------
-    folder
-        A folder of images, or one with a subfolder of images per label.
-
-    Returns
-    -------
-    list
-        Paths; with subfolders, rows ``{"image": path, "label": name of the subfolder}``, one of each label in turn.
+    A folder with a subfolder per label gives rows ``{"image": path, "label": name}``, one of each label in turn.
     """
     try:
         with os.scandir(folder) as entries:

@@ -26,16 +26,9 @@ _MODES = {1: "L", 3: "RGB"}
 def image_windows(images: Sequence[Any], model: Any, processor: Any = None) -> Iterator[torch.Tensor]:
     """Yield pixel values (1, channel, height, width), one image at a time.
 
-    Parameters
-    ----------
-    images
-        Files, PIL images, arrays (height, width, 3) or (image, height, width, 3) of bytes or of floats from 0
-        to 1, or arrays (image, channel, height, width) of floats that are pixel values already.
-    model
-        It says how large images are, and with how many channels.
-    processor
-        The model's image processor, if there is one: anything that takes ``images=`` and gives pixel values.
-        Without it, images are resized to the model's size and brought from 0..1 to -1..1.
+    Images are files, PIL images, arrays (height, width, 3) or (image, height, width, 3) of bytes or of floats from 0
+    to 1, or arrays (image, channel, height, width) of floats that are pixel values already. Without the model's image
+    processor (anything that takes ``images=``) they are resized to the model's size and brought from 0..1 to -1..1.
     """
     config = vision_config(model.config)
     height, width = pair(config.image_size)
@@ -137,9 +130,7 @@ def vision_config(config: Any) -> Any:
 
 def pair(size: Any) -> tuple[int, int]:
     """Return (height, width) of a size that may be one number."""
-    if isinstance(size, (int, np.integer)):
-        return int(size), int(size)
-    height, width = size
+    height, width = (size, size) if isinstance(size, (int, np.integer)) else size
     return int(height), int(width)
 
 

@@ -14,9 +14,10 @@ import numpy as np
 from headscape.errors import InputError, ModelError
 from headscape.models.adapters.families import task_of
 from headscape.models.lazy_torch import torch
-from headscape.recorder.image_files import images_in, is_folder, is_image_file
+from headscape.output import counted
+from headscape.recorder.image_files import images_in, is_image_file
 from headscape.recorder.images import image_labels, image_windows
-from headscape.recorder.text import Text, column_of, is_file, texts_of, token_labels
+from headscape.recorder.text import Text, column_of, texts_of, token_labels
 from headscape.recorder.window_sampling import WindowSampler, special_token_names
 from headscape.tensor.store import content_hash
 
@@ -81,9 +82,7 @@ class InputReader:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} must be a positive integer, but is {value!r}.")
-        WindowSampler(
-            self.length, self.sample, self.seed
-        )  # raises for an unknown sample, whatever the inputs
+        self._sampler  # noqa: B018  raises for an unknown sample, whatever the inputs
         if not hasattr(self.model, "config"):
             raise ModelError(
                 f"{type(self.model).__name__} cannot be captured: it is not a transformers model (it has no "
@@ -101,8 +100,8 @@ class InputReader:
     def _require_enough(self, found: int, wanted: int | None, what: str) -> None:
         if wanted is not None and found < wanted and not self.at_most:
             raise InputError(
-                f"expected {wanted} windows{'' if self.length is None else f' of {self.length} tokens'}, but "
-                f"{what} has only {found}: pass more input or fewer windows."
+                f"expected {counted(wanted, 'window')}{'' if self.length is None else f' of {self.length} tokens'}, "
+                f"but {what} has only {found}: pass more input or fewer windows."
             )
 
     @property
@@ -128,9 +127,9 @@ class InputReader:
 
     def _text_or_file(self, inputs: str | os.PathLike[str]) -> Iterator[WindowInput]:
         if looks_at_images(self.model):
-            if is_folder(inputs):
+            if os.path.isdir(inputs):
                 return self._collection(images_in(Path(inputs)))
-            if isinstance(inputs, str) and not is_file(inputs):
+            if isinstance(inputs, str) and not os.path.isfile(inputs):
                 raise InputError(
                     f"{type(self.model).__name__} reads images, but {inputs[:60]!r} is not an image file."
                 )
@@ -138,7 +137,7 @@ class InputReader:
         texts = texts_of(inputs)
         if texts is not None:
             return self._sampled(texts)
-        if is_folder(inputs):
+        if os.path.isdir(inputs):
             raise InputError(f"expected a text file, but {inputs} is a folder.")
         return self._images([inputs])
 
@@ -182,7 +181,9 @@ class InputReader:
         """Divide the windows evenly among texts, and take those of each text by the rule of the sample."""
         n = len(texts)
         if self.windows is not None and self.windows < n:
-            raise InputError(f"windows={self.windows} is too few for {n} texts: pass windows={n} or more.")
+            raise InputError(
+                f"windows (--windows) must be at least {n} for {n} texts, but is {self.windows}."
+            )
         total = -(-DEFAULT_WINDOWS // n) * n if self.windows is None else self.windows
         for number, text in enumerate(texts):
             share = total // n + (number < total % n)
@@ -276,16 +277,15 @@ class InputReader:
             places = getattr(config, "max_position_embeddings", None)
             if isinstance(places, int) and ids.shape[1] > places:
                 raise InputError(
-                    f"this model takes at most {places} tokens, but a window has {ids.shape[1]}: pass "
-                    f"length={places} or less."
+                    f"this model takes at most {places} tokens, but a window has {ids.shape[1]}: choose a length "
+                    f"(--length) of {places} or less."
                 )
 
     def _add_decoder(self, arguments: dict[str, torch.Tensor]) -> None:
         """Let an encoder-decoder model repeat its input: the decoder sees the same tokens, one place later."""
         config = self.model.config
-        if not getattr(config, "is_encoder_decoder", False) or "input_ids" not in arguments:
-            return
-        if "decoder_input_ids" not in arguments:
+        missing = "input_ids" in arguments and "decoder_input_ids" not in arguments
+        if missing and getattr(config, "is_encoder_decoder", False):
             names = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
             starts = [getattr(config, name, None) for name in names]
             start = next((token for token in starts if token is not None), 0)

@@ -7,23 +7,11 @@ from headscape.models.anatomy import AttentionModule
 
 
 def interaction_spectra(modules: Sequence[AttentionModule]) -> dict[tuple[int, int], Spectrum]:
-    """Return the spectrum of W_Q^T W_K of every head, by (layer, head).
+    """Return the spectrum of W_Q^T W_K of every head of a stack, by (layer, head).
 
-    Parameters
-    ----------
-    modules
-        Of one stack.
-
-    Raises
-    ------
-    ModelError
-        If a module has no projections that this reads (queries and keys through a bottleneck with a
-        normalization, as in DeepSeek, have no single interaction matrix).
-
-    Notes
-    -----
-    O(model d^2) per head. For rotary models this is the interaction without the rotation; biases and
-    normalizations of queries and keys are left out too.
+    O(model d^2) per head. For rotary models this is the interaction without the rotation; biases and normalizations of
+    queries and keys are left out too. Queries and keys that go through a bottleneck with a normalization, as in
+    DeepSeek, have no single interaction matrix: a :class:`ModelError` is raised.
     """
     spectra = {}
     for module in modules:

@@ -10,7 +10,7 @@ whatever the modules before it did.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,21 +56,10 @@ class OwnAttention:
 
 
 def own_attention(model: torch.nn.Module, inputs: Mapping[str, Any], *, seed: int = 0) -> list[OwnAttention]:
-    """Run a model as it is configured and return what its own attention code did in every module.
+    """Run a model as it is configured, on a batch of one, and return what its attention code did in every module.
 
-    Parameters
-    ----------
-    model
-        A transformers model; left as it was.
-    inputs
-        Arguments of its forward: a batch of one, without padding.
-    seed
-        Of the constants that are added to the logits.
-
-    Notes
-    -----
-    Forms the probabilities of one module at a time and keeps them all: O(L^2) memory and O(L^3) time a head.
-    Meant for short windows.
+    The model is left as it was; ``seed`` is that of the constants that are added to the logits. Forms the probabilities
+    of one module at a time and keeps them all: O(L^2) memory and O(L^3) time a head. Meant for short windows.
     """
     records, evidence = _run(model, inputs, seed)
     if not evidence:
@@ -97,13 +86,10 @@ def module_outputs(model: torch.nn.Module, modules: Sequence[str]) -> Iterator[d
 
         return hook
 
-    parts = dict(model.named_modules())
-    hooks = [parts[name].register_forward_hook(keep(name)) for name in dict.fromkeys(modules)]
-    try:
+    with ExitStack() as stack:
+        for name in dict.fromkeys(modules):
+            stack.enter_context(model.get_submodule(name).register_forward_hook(keep(name)))
         yield outputs
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.errors import InputError, ModelError
-from headscape.models.adapters.attention_interface import MASKED_BELOW, is_plain_causal, own_code
+from headscape.models.adapters.attention_interface import MASKED_BELOW, is_plain_causal, own_probabilities
 from headscape.models.adapters.protocol import AttentionCall
 from headscape.models.anatomy import observed, unseen
 from headscape.models.forward_pass import evaluating, forward
@@ -71,7 +71,12 @@ class Recording:
             self._records += [[] for _ in range(batch)]
         if self.layers is not None and call.layer not in self.layers:
             return
-        probs = _own_probs(call) if self.exact else None
+        probs = own_probabilities(call) if self.exact else None
+        if self.exact and probs is None:
+            raise ModelError(
+                f"{call.name} has no eager code of its own, so that exact (--exact) has nothing to compare with. Leave "
+                "it out."
+            )
         for row in range(batch):
             self._records[row].append((call.group, self._record(call, row, probs)))
 
@@ -127,12 +132,11 @@ class Recording:
     ) -> tuple[BoolArray, Float32Array | None]:
         """Return visibility and bias of a row; layers that share a mask share the arrays."""
         terms = [term for term in (call.mask, call.bias) if term is not None]
-        n_heads, n_queries, n_keys = call.queries.shape[1], call.queries.shape[2], call.keys.shape[2]
-        key = (row, n_heads, n_queries, n_keys, *(id(term) for term in terms))
+        key = (row, call.queries.shape[1:3], call.keys.shape[2], *(id(term) for term in terms))
         if key not in self._terms:
             if len(self._terms) >= _REMEMBERED_MASKS * self.rows:
                 self._terms.popitem(last=False)
-            visible, bias = _split_terms(terms, row, n_heads, n_queries, n_keys, queries_at, keys_at)
+            visible, bias = _split_terms(call, terms, row, queries_at, keys_at)
             # The terms are remembered with the result, so that their ids are not given to other tensors.
             self._terms[key] = (visible, bias, terms)
         visible, bias, _ = self._terms[key]
@@ -147,29 +151,17 @@ def record_batch(
     exact: bool = False,
     what: str = "the batch",
 ) -> list[list[AttentionRecord]]:
-    """Run one forward pass and return the records of each row of the batch.
+    """Run one forward pass without gradients and return the records of each row of the batch.
 
-    Parameters
-    ----------
-    model
-        A transformers model; it is run in evaluation mode without gradients and left as it was.
-    inputs
-        Arguments of the model's forward, such as ``input_ids`` and ``attention_mask``. Padding that the masks
-        mark is cut out of the records.
-    layers
-        Only these layers.
-    exact
-        Also keep the model's own probabilities (forms them: O(L^2) memory a head).
-    what
-        What the inputs are, for an error of the model's own code.
+    Padding that the attention masks mark is cut out of the records. ``exact`` also keeps the model's own probabilities
+    (forms them: O(L^2) memory a head); ``what`` names the inputs in an error of the model's own code.
     """
+    masks = {"input": inputs.get("attention_mask")}
+    if "decoder_input_ids" in inputs:
+        masks["decoder"] = inputs.get("decoder_attention_mask")
     kept = {
         side: None if mask is None else np.asarray(torch.as_tensor(mask).cpu()).astype(bool)
-        for side, mask in (
-            ("input", inputs.get("attention_mask")),
-            ("decoder", inputs.get("decoder_attention_mask")),
-        )
-        if side == "input" or "decoder_input_ids" in inputs
+        for side, mask in masks.items()
     }
     rows = next((len(value) for value in inputs.values() if isinstance(value, torch.Tensor)), None)
     if rows is None:
@@ -183,15 +175,10 @@ def record_batch(
 
 
 def _split_terms(
-    terms: Sequence[torch.Tensor],
-    row: int,
-    n_heads: int,
-    n_queries: int,
-    n_keys: int,
-    queries_at: Points,
-    keys_at: Points,
+    call: AttentionCall, terms: Sequence[torch.Tensor], row: int, queries_at: Points, keys_at: Points
 ) -> tuple[BoolArray, Float32Array | None]:
     """Split what the model adds to its logits into which keys are visible, and a bias on those."""
+    n_heads, n_queries, n_keys = *call.queries.shape[1:3], call.keys.shape[2]
     unpadded = isinstance(queries_at, slice) and isinstance(keys_at, slice)
     if len(terms) == 1 and unpadded and is_plain_causal(terms[0]):
         return causal_visibility(n_queries, n_keys), None
@@ -217,17 +204,6 @@ def _split_terms(
     word = describe_visibility(one)
     known = {"full": full_visibility, "causal": causal_visibility}
     return (known[word](*shape) if word in known else np.ascontiguousarray(one)), bias
-
-
-def _own_probs(call: AttentionCall) -> torch.Tensor:
-    """Return the probabilities (batch, head, query, key) that the model's own eager code computes."""
-    found = own_code(call, "eager")
-    if found is None or found[1] is None:
-        raise ModelError(
-            f"{call.name} has no eager code of its own, so that exact=True cannot compare with it. Leave exact "
-            "out."
-        )
-    return found[1]
 
 
 def _to_numpy(x: torch.Tensor) -> Float32Array:

@@ -166,12 +166,7 @@ def _file_reader(path: Path) -> Callable[[int, int], bytes]:
 
 
 def texts_of(inputs: Any) -> list[Text] | None:
-    """Return the text or texts that windows are sampled from; None for anything else.
-
-    Parameters
-    ----------
-    inputs
-        A string, the path of a text file (as a path or a string), or a list of paths: several texts.
+    """Return the texts that windows are sampled from: of a string, the path of a file, or a list of paths; else None.
 
     Examples
     --------
@@ -211,17 +206,10 @@ def _distinct_names(paths: Sequence[Path]) -> list[str]:
     raise InputError(f"the text file {twice} is given twice.")
 
 
-def is_file(name: str) -> bool:
-    """Tell whether a string is the name of a file."""
-    return _names_file(name) and Path(name).is_file()
-
-
 def _names_file(name: str) -> bool:
     """Tell whether a string is the name of a file, pipe or device."""
-    try:
-        return len(name) < NEAR and Path(name).exists() and not Path(name).is_dir()
-    except (OSError, ValueError):
-        return False
+    # Unlike those of Path, these say no to what is too long for a name.
+    return os.path.exists(name) and not os.path.isdir(name)
 
 
 def _require_text(text: str) -> None:

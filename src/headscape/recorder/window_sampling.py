@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.errors import InputError
+from headscape.output import counted
 from headscape.recorder.text import NEAR, Text
 
 SAMPLES = ("spread", "first", "random")
@@ -27,14 +28,7 @@ def window_starts(n: int, length: int, count: int, sample: str = "spread", seed:
     With m = floor(n / length) windows in the run, window i of ``count`` starts at i length ("first"),
     floor(i (m - 1) length / (count - 1)) ("spread"), or at a random multiple of length below m length ("random").
 
-    Parameters
-    ----------
-    n, length
-        Length of the run and of a window.
-    count
-        How many windows; fewer if the run has fewer.
-    sample, seed
-        The rule, and the seed of "random".
+    A run of fewer than ``count`` windows gives all it has.
 
     Examples
     --------
@@ -57,14 +51,9 @@ def window_starts(n: int, length: int, count: int, sample: str = "spread", seed:
 
 @dataclass(frozen=True)
 class WindowSampler:
-    """Takes windows from one text or one run of token ids.
+    """Takes windows from one text or one run of token ids, by the rule of :func:`window_starts`.
 
-    Parameters
-    ----------
-    length
-        Tokens per window, special tokens included; None takes everything as one window.
-    sample, seed
-        As for :func:`window_starts`.
+    ``length`` counts special tokens too; None takes everything as one window.
     """
 
     length: int | None = 256
@@ -95,14 +84,18 @@ class WindowSampler:
         Windows of shorter texts are placed by tokens.
         """
         if tokenizer is None:
-            raise InputError("text needs a tokenizer: pass tokenizer=..., or token ids instead of text.")
+            raise InputError(
+                "text needs a tokenizer, and the model comes with none: put the tokenizer's files into the model's "
+                "folder, or pass tokenizer=... or token ids."
+            )
         text.require_content()
         before, after = special_tokens(tokenizer)
         special = len(before) + len(after)
         inner = None if self.length is None else self.length - special
         if inner is not None and inner < 1:
             raise InputError(
-                f"length={self.length} leaves no room beside the {special} special tokens of this tokenizer."
+                f"length (--length) is {self.length}, which leaves no room beside the {special} special tokens of this "
+                "tokenizer."
             )
         pieces = None if inner is None else self._regions(text, tokenizer, inner, count)
         if pieces is None:
@@ -110,8 +103,8 @@ class WindowSampler:
             ids = _leading_ids(text, tokenizer, text.start, text.stop, wanted)
             if inner is not None and len(ids) < inner:
                 raise InputError(
-                    f"{text} has {len(ids) + special} tokens, but length={self.length}: pass "
-                    f"length={len(ids) + special} or more text."
+                    f"{text} has {counted(len(ids) + special, 'token')}, but length (--length) is {self.length}: pass "
+                    "a smaller length or more text."
                 )
             pieces = self._cut(ids, inner, count)
         if not pieces:

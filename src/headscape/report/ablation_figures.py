@@ -9,7 +9,7 @@ import numpy as np
 
 from headscape.ablation.ablation_result import BAND, AblationStudy
 from headscape.ablation.curves import REPAIRED, is_random
-from headscape.report.style import QUIET, new_figure, note
+from headscape.report.style import QUIET, name_axes, new_axes, set_heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +31,7 @@ def ablation_figures(study: AblationStudy) -> dict[str, Figure]:
 
 def ablation_figure(study: AblationStudy) -> Figure:
     """Draw the increase of the loss over the number of heads off, with intervals, random orders as a band."""
-    figure = new_figure(7.6, 4.8)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(7.6, 4.8)
     faint = 0.12 if len(study.methods) <= CROWD else 0.05
     for method, color in method_colors(study.methods).items():
         found = [study.interval(method, count) for count in study.counts]
@@ -43,19 +42,16 @@ def ablation_figure(study: AblationStudy) -> Figure:
     # The best rankings cost hundredths where the worst cost units: a linear scale would hide them.
     axes.set_yscale("symlog", linthresh=0.01, linscale=0.4)
     axes.axhline(0, color=QUIET, lw=0.5)
-    _frame(axes, study, "What it costs to switch heads off", f"increase of the loss ({study.loss})")
-    note(
-        axes,
-        f"{len(study.intact)} windows held out, 95 % intervals{_band(study)}; intact {study.intact.mean():.3g}",
-    )
+    _frame(axes, study, f"increase of the loss ({study.loss})")
+    remark = f"{len(study.intact)} windows held out, 95 % intervals{_band(study)}"
+    set_heading(axes, "What it costs to switch heads off", f"{remark}; intact {study.intact.mean():.3g}")
     return figure
 
 
 def accuracy_figure(study: AblationStudy) -> Figure:
     """Draw the share of right answers over the number of heads off."""
     assert study.intact_accuracy is not None
-    figure = new_figure(7.6, 4.4)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(7.6, 4.4)
     intact, counts = float(study.intact_accuracy.mean()), (0, *study.counts)
     for method, color in method_colors(study.methods).items():
         accuracy = study.curves[method].accuracy
@@ -67,8 +63,9 @@ def accuracy_figure(study: AblationStudy) -> Figure:
         _curve(axes, counts, means.mean(axis=0), method, color)
     axes.axhline(intact, color=QUIET, lw=0.5)
     axes.yaxis.set_major_formatter("{x:.0%}")
-    _frame(axes, study, "Accuracy with heads switched off", "share of right answers")
-    note(axes, f"{len(study.intact)} windows held out{_band(study)}; intact {intact:.1%}")
+    _frame(axes, study, "share of right answers")
+    remark = f"{len(study.intact)} windows held out{_band(study)}; intact {intact:.1%}"
+    set_heading(axes, "Accuracy with heads switched off", remark)
     return figure
 
 
@@ -88,20 +85,15 @@ def _curve(axes: Axes, counts: Sequence[int], values: ArrayLike, method: str, co
     axes.plot(counts, values, line, marker=marker, ms=3, color=color, lw=1.4, label=method)
 
 
-def _frame(axes: Axes, study: AblationStudy, title: str, what: str) -> None:
-    axes.set_xlabel(f"heads switched off, of {study.n_heads}", fontsize=8)
-    axes.set_ylabel(what, fontsize=8)
-    axes.tick_params(labelsize=7)
+def _frame(axes: Axes, study: AblationStudy, what: str) -> None:
+    name_axes(axes, f"heads switched off, of {study.n_heads}", what)
     axes.locator_params(axis="x", integer=True)
     axes.legend(fontsize=7, frameon=False, handlelength=3.2, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    axes.set_title(title, loc="left", fontsize=10, pad=16)
 
 
 def _band(study: AblationStudy) -> str:
     draws = max((len(curve.losses) for curve in study.curves.values()), default=1)
-    return (
-        f"; random: middle {BAND[1] - BAND[0]:.0%} of {draws} orders".replace("%", " %") if draws > 1 else ""
-    )
+    return f"; random: middle {100 * (BAND[1] - BAND[0]):.0f} % of {draws} orders" if draws > 1 else ""
 
 
 def _shade(method: str) -> float:

@@ -16,7 +16,17 @@ from headscape.energy.signatures import SpectralSignatures, spectral_signatures
 from headscape.energy.spectrum import Spectrum, energy_spectrum
 from headscape.energy.table import EnergyTables
 from headscape.errors import InputError
-from headscape.report.style import ACCENT, DIVERGING, QUIET, SEQUENTIAL, label_points, new_figure, note
+from headscape.report.style import (
+    ACCENT,
+    DIVERGING,
+    QUIET,
+    SEQUENTIAL,
+    label_points,
+    name_axes,
+    new_axes,
+    new_figure,
+    set_heading,
+)
 from headscape.tensor.capture import Capture
 
 if TYPE_CHECKING:
@@ -58,29 +68,20 @@ def energy_figures(
     tables: EnergyTables,
     *,
     head: tuple[int, int] | None = None,
-    window: int = 0,
     interaction: Mapping[tuple[int, int], Spectrum] | None = None,
 ) -> dict[str, Figure]:
-    """Return all figures of a model's energy by name; single heads are shown by a typical one.
+    """Return all figures of a model's energy by name.
 
-    Parameters
-    ----------
-    capture, tables
-        The capture, and its energy tables.
-    head
-        The (layer, head) to show; by default the one with the median spread.
-    window
-        The window to show it in.
-    interaction
-        The spectra of W_Q^T W_K by (layer, head), to compare with.
+    Single heads are shown by one in the first window, by default that with the median spread; its spectrum stands
+    beside that of W_Q^T W_K, if ``interaction`` has it.
     """
     pair = typical_head(tables) if head is None else head
     if pair not in capture.heads:
         raise InputError(f"there is no head {pair[0]}.{pair[1]} in this capture.")
-    record = capture.record(window, pair[0])
+    record = capture.record(0, pair[0])
     queries, keys = record.queries[pair[1]], record.keys[record.kv_head(pair[1])]
-    name, tokens = f"head {pair[0]}.{pair[1]}", capture.tokens(window)
-    visible = capture.tensor(window, "energy", heads=[pair]).data[:, :, 0]
+    name, tokens = f"head {pair[0]}.{pair[1]}", capture.tokens(0)
+    visible = capture.tensor(0, "energy", heads=[pair]).data[:, :, 0]
     full = energy_field(queries, keys, record.scale)
     mask = record.visible_to(pair[1])
     most = min(len(keys), len(queries), record.head_dim)
@@ -129,33 +130,30 @@ def energy_field_figure(field: Array, visible: Array, tokens: Sequence[str] = ()
     image = contour.contourf(np.clip(shown, -limit, limit), levels=levels, cmap=DIVERGING)
     contour.contour(np.clip(shown, -limit, limit), levels=levels[::4], colors="#374151", linewidths=0.25)
     contour.invert_yaxis()
-    _name_axes(contour, "key", "query")
+    name_axes(contour, "key", "query")
     if len(tokens) == field.shape[0] == field.shape[1]:
         label_points(contour.xaxis, tokens, rotate=True)
         label_points(contour.yaxis, tokens)
     figure.colorbar(image, ax=contour, label="energy", shrink=0.8)
     figure.suptitle(f"Energy field, {name or 'one head'}", x=0.01, ha="left", fontsize=10)
-    note(contour, "centered over the visible keys: every row sums to zero")
+    set_heading(contour, "", "centered over the visible keys: every row sums to zero")
     return figure
 
 
-def incoherence_figure(kv_heads: pd.DataFrame, length: int | None = None) -> Figure:
-    """Draw the key incoherence of every key-value head, by layer and head."""
-    n = int(kv_heads["length"].max()) if length is None else length
+def incoherence_figure(kv_heads: pd.DataFrame) -> Figure:
+    """Draw the key incoherence of every key-value head at the longest length, by layer and head."""
+    n = int(kv_heads["length"].max())
     part = kv_heads[kv_heads["length"] == n]
     grid = part.pivot_table(index="layer", columns="kv_head", values="mu_K")
     values = grid.to_numpy(dtype=float).T
-    figure = new_figure(8.0, 1.8 + 0.22 * len(values))
-    axes = figure.add_subplot()
+    figure, axes = new_axes(8.0, 1.8 + 0.22 * len(values))
     image = axes.imshow(values, cmap=SEQUENTIAL, aspect="auto", vmin=1, interpolation="nearest")
-    _name_axes(axes, "layer", "key-value head")
+    name_axes(axes, "layer", "key-value head")
     axes.set_xticks(range(len(grid.index)), [str(layer) for layer in grid.index], fontsize=6)
     axes.set_yticks(range(len(grid.columns)), [str(head) for head in grid.columns], fontsize=6)
-    axes.set_title(f"Key incoherence, L = {n}", loc="left", fontsize=10, pad=16)
-    note(
-        axes,
-        f"1 = equal norms; median {np.nanmedian(values):.2f} over {np.isfinite(values).sum()} key-value heads",
-    )
+    median, count = np.nanmedian(values), np.isfinite(values).sum()
+    remark = f"1 = equal norms; median {median:.2f} over {count} key-value heads"
+    set_heading(axes, f"Key incoherence, L = {n}", remark)
     figure.colorbar(image, ax=axes, label="mu_K", shrink=0.9)
     return figure
 
@@ -164,8 +162,7 @@ def incoherence_models_figure(models: Sequence[ModelIncoherence]) -> Figure:
     """Draw the key incoherence of several models against their size (IS figure 2)."""
     if not models:
         raise InputError("at least one model is needed for a picture over models.")
-    figure = new_figure(6.4, 4.2)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(6.4, 4.2)
     families = list(dict.fromkeys(model.family for model in models))
     for place, family in enumerate(families):
         some = [model for model in models if model.family == family]
@@ -190,24 +187,22 @@ def incoherence_models_figure(models: Sequence[ModelIncoherence]) -> Figure:
     axes.axhline(_PUBLISHED_INCOHERENCE, color=ACCENT, ls="--", lw=0.8)
     axes.set_xscale("log")
     axes.margins(x=0.15)
-    _name_axes(axes, "parameters", "mu_K, median and quartiles over key-value heads")
+    name_axes(axes, "parameters", "mu_K, median and quartiles over key-value heads")
     if any(families):
         axes.legend(fontsize=7)
-    axes.set_title("Key incoherence over models", loc="left", fontsize=10, pad=16)
-    note(axes, "dotted: equal norms; dashed: where 16 published models lie (near 1.5)")
+    remark = "dotted: equal norms; dashed: where 16 published models lie (near 1.5)"
+    set_heading(axes, "Key incoherence over models", remark)
     return figure
 
 
 def power_spectrum_figure(signatures: SpectralSignatures, name: str = "") -> Figure:
     """Draw the power spectrum of the field read row after row (IS figure 3)."""
-    figure = new_figure(7.5, 4.0)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(7.5, 4.0)
     row = signatures.row_length
     power = np.maximum(signatures.power, 1e-12)
     axes.loglog(signatures.frequencies, power, lw=0.3, color="#94a3b8")
-    comb = np.isclose((signatures.frequencies * row) % 1, 0, atol=1e-9) | np.isclose(
-        (signatures.frequencies * row) % 1, 1, atol=1e-9
-    )
+    cycles = signatures.frequencies * row
+    comb = np.abs(cycles - np.rint(cycles)) < 1e-9
     axes.loglog(
         signatures.frequencies[comb], power[comb], ".", ms=2.5, color=ACCENT, label="multiples of 1/L"
     )
@@ -215,13 +210,11 @@ def power_spectrum_figure(signatures: SpectralSignatures, name: str = "") -> Fig
         signatures.frequencies[0], 1 / (8 * row), color="#bfdbfe", alpha=0.6, label="0 < f < 1/(8 L)"
     )
     axes.axhline(1, color=QUIET, lw=0.8, ls=":")
-    _name_axes(axes, "frequency (cycles per entry)", "power, white noise = 1")
+    name_axes(axes, "frequency (cycles per entry)", "power, white noise = 1")
     axes.legend(fontsize=7, loc="lower right")
-    axes.set_title(
-        f"Power spectrum of the flattened field, {name or 'one head'}", loc="left", fontsize=10, pad=16
-    )
-    note(
+    set_heading(
         axes,
+        f"Power spectrum of the flattened field, {name or 'one head'}",
         f"full centering; below 1/(8 L): {signatures.low_band:.2f} (logits {signatures.low_band_logits:.3g}, shuffled "
         f"{signatures.low_band_shuffled:.2f}); share on the comb: {signatures.comb_share:.2f} (rows shuffled "
         f"{signatures.comb_share_shuffled:.3f})",
@@ -243,8 +236,8 @@ def singular_value_figure(energy: Spectrum, interaction: Spectrum | None = None,
         gathered.plot(place, np.cumsum(spectrum.variance_shares), color=color)
         gathered.axvline(spectrum.k90, color=color, ls=":", lw=0.8)
     gathered.axhline(0.9, color=QUIET, ls=":", lw=0.8)
-    _name_axes(decay, "component", "singular value / largest")
-    _name_axes(gathered, "component", "share of variance, gathered")
+    name_axes(decay, "component", "singular value / largest")
+    name_axes(gathered, "component", "share of variance, gathered")
     gathered.set_ylim(0, 1.02)
     decay.legend(fontsize=6)
     figure.suptitle(f"Singular values, {name or 'one head'}", x=0.01, ha="left", fontsize=10)
@@ -253,44 +246,34 @@ def singular_value_figure(energy: Spectrum, interaction: Spectrum | None = None,
 
 def key_share_figure(shares: Array, tokens: Sequence[str] = (), name: str = "") -> Figure:
     """Draw the share of the field's variance at every key position."""
-    figure = new_figure(8.0, 3.4)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(8.0, 3.4)
     axes.bar(np.arange(len(shares)), shares * len(shares), width=1.0, color=BLUE)
     axes.axhline(1, color=ACCENT, lw=0.8)
-    _name_axes(axes, "key", "share of variance x L")
+    name_axes(axes, "key", "share of variance x L")
     if len(tokens) == len(shares):
         label_points(axes.xaxis, tokens, rotate=True)
     participation = 1 / (len(shares) * (shares**2).sum())
     axes.set_xlim(-0.5, len(shares) - 0.5)
-    axes.set_title(f"Variance over key positions, {name or 'one head'}", loc="left", fontsize=10, pad=16)
     peak = f"peak {len(shares) * shares.max():.1f} at key {int(shares.argmax())}"
-    note(axes, f"full centering; line: a uniform field; participation ratio {participation:.2f}, {peak}")
+    remark = f"full centering; line: a uniform field; participation ratio {participation:.2f}, {peak}"
+    set_heading(axes, f"Variance over key positions, {name or 'one head'}", remark)
     return figure
 
 
 def low_rank_figure(moved: LowRankSoftmax, name: str = "") -> Figure:
     """Draw how far softmax moves when the field keeps only its first components."""
-    figure = new_figure(6.0, 4.0)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(6.0, 4.0)
     low, middle, high = np.nanquantile(np.maximum(moved.divergence, 1e-12), [0.25, 0.5, 0.75], axis=1)
     axes.fill_between(moved.components, low, high, color="#bfdbfe", label="quartiles over rows")
     axes.plot(moved.components, middle, "o-", ms=3, color=BLUE, label="median row")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_ylim(bottom=1e-8)
-    _name_axes(axes, "components kept", "KL(P || P_k), nats per row")
+    name_axes(axes, "components kept", "KL(P || P_k), nats per row")
     axes.legend(fontsize=7)
-    axes.set_title(f"Softmax of the low-rank field, {name or 'one head'}", loc="left", fontsize=10, pad=16)
     enough = int(np.argmax(moved.variance >= 0.9))
     kept, share = moved.components[enough], moved.variance[enough]
-    note(
-        axes,
-        f"{kept} components carry {share:.0%} of the variance; median KL there: {middle[enough]:.2g} nats",
-    )
+    carried = f"{kept} components carry {share:.0%} of the variance"
+    remark = f"{carried}; median KL there: {middle[enough]:.2g} nats"
+    set_heading(axes, f"Softmax of the low-rank field, {name or 'one head'}", remark)
     return figure
-
-
-def _name_axes(axes: Any, x: str, y: str) -> None:
-    axes.set_xlabel(x, fontsize=8)
-    axes.set_ylabel(y, fontsize=8)
-    axes.tick_params(labelsize=7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,24 +10,48 @@ from numpy.typing import NDArray
 
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization
-from headscape.report.style import ACCENT, SEQUENTIAL, label_points, new_figure, note
+from headscape.geometry.partition_tree import PartitionTree
+from headscape.report.style import (
+    SEQUENTIAL,
+    label_points,
+    name_axes,
+    name_point,
+    new_axes,
+    new_figure,
+    set_heading,
+)
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_PLURALS = {"query": "queries", "key": "keys", "head": "heads"}
+FADED = 0.15
+"""Opacity of a folder that never comes back."""
 
 
 def organization_figures(x: Any, organization: Organization, head: int | None = None) -> dict[str, Figure]:
     """Return all figures of an organization by name, ready to be saved."""
+    of_heads = head_figures(organization) if "head" in organization.axes else {}
+    return {**of_heads, **token_figures(x, organization, head)}
+
+
+def head_figures(organization: Organization, support: NDArray[np.float64] | None = None) -> dict[str, Figure]:
+    """Return affinity, tree and diffusion maps of the heads; folders of little support are faded."""
+    return {
+        "affinity_head": affinity_figure(organization, "head"),
+        "tree_head": tree_figure(organization, "head", support),
+        "diffusion_map_head_2d": diffusion_figure(organization, "head", dimensions=2),
+        "diffusion_map_head_3d": diffusion_figure(organization, "head", dimensions=3),
+    }
+
+
+def token_figures(x: Any, organization: Organization, head: int | None = None) -> dict[str, Figure]:
+    """Return affinities and trees of queries and keys, and a head before and after."""
     array = np.asarray(x)
+    if "head" in organization.axes and head is None:
+        head = _typical_head(array)
     figures: dict[str, Figure] = {}
-    if "head" in organization.axes:
-        head = _typical_head(array) if head is None else head
-        figures |= {
-            "affinity_head": affinity_figure(organization, "head"),
-            "tree_head": tree_figure(organization, "head"),
-            "diffusion_map_head_2d": diffusion_figure(organization, "head", dimensions=2),
-            "diffusion_map_head_3d": diffusion_figure(organization, "head", dimensions=3),
-        }
     for axis in ("query", "key"):
         figures[f"affinity_{axis}"] = affinity_figure(organization, axis)
         figures[f"tree_{axis}"] = tree_figure(organization, axis)
@@ -39,49 +64,65 @@ def affinity_figure(organization: Organization, axis: str = "head") -> Figure:
     tree = organization.trees[axis]
     order = tree.order
     affinity = organization.affinities[axis][np.ix_(order, order)]
-    figure = new_figure(5.6, 5.0)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(5.6, 5.0)
     image = axes.imshow(affinity, cmap=SEQUENTIAL, vmin=0, vmax=1, interpolation="nearest")
     names = [organization.labels(axis)[p] for p in order]
     label_points(axes.xaxis, names, rotate=True)
     label_points(axes.yaxis, names)
-    for cut in _top_cuts(organization, axis):
+    for cut in tree.folders.start[tree.folders.parent == 0][1:]:
         axes.axhline(cut - 0.5, color="white", lw=0.6)
         axes.axvline(cut - 0.5, color="white", lw=0.6)
-    axes.set_title(f"Affinity of the {_plural(axis)}, in tree order", loc="left", fontsize=10, pad=16)
-    note(axes, "white lines: the first level of the tree")
+    remark = "white lines: the first level of the tree"
+    set_heading(axes, f"Affinity of the {_PLURALS[axis]}, in tree order", remark)
     figure.colorbar(image, ax=axes, shrink=0.8, label="affinity")
     return figure
 
 
-def tree_figure(organization: Organization, axis: str = "head") -> Figure:
-    """Draw the tree of an axis; heads are colored by their layer (OA figure 3c)."""
+def tree_figure(
+    organization: Organization, axis: str = "head", support: NDArray[np.float64] | None = None
+) -> Figure:
+    """Draw the tree of an axis; heads are colored by their layer (OA figure 3c).
+
+    With the support of every distinct folder, folders of little support are faded.
+    """
+    tree = organization.trees[axis]
+    figure, axes = new_axes(9.0, 4.2)
+    value, meaning = _point_values(organization, axis)
+    points = draw_tree(axes, tree, value, organization.labels(axis), support)
+    figure.colorbar(points, ax=axes, label=meaning, shrink=0.8)
+    fading = "" if support is None else "; pale: little support"
+    remark = f"{tree.n_points} points, {tree.n_folders} folders, {tree.depth} levels; root at the top{fading}"
+    set_heading(axes, f"Tree of the {_PLURALS[axis]}", remark)
+    return figure
+
+
+def draw_tree(
+    axes: Axes,
+    tree: PartitionTree,
+    value: NDArray[np.float64],
+    labels: Sequence[str],
+    support: NDArray[np.float64] | None = None,
+) -> Any:
+    """Draw a tree, root at the top; every folder has the mean of its points' values, which sets its color."""
     from matplotlib.collections import LineCollection
 
-    tree = organization.trees[axis]
     folders = tree.folders
     middle = (folders.start + folders.stop - 1) / 2
     height = tree.depth - 1 - folders.last_level
-    figure = new_figure(9.0, 4.2)
-    axes = figure.add_subplot()
     child = np.arange(1, tree.n_folders)
     parent = folders.parent[1:]
     ends = [middle[parent], height[parent], middle[child], height[child]]
     segments = np.stack([np.stack(ends[:2], axis=1), np.stack(ends[2:], axis=1)], axis=1)
     axes.add_collection(LineCollection(list(segments), colors="#9ca3af", linewidths=0.7))
-    value, meaning = _point_values(organization, axis)
     shade = np.array([value[tree.folder(i)].mean() for i in range(tree.n_folders)])
-    points = axes.scatter(
-        middle, height, c=shade, s=6 + 60 * np.sqrt(folders.size / tree.n_points), cmap=SEQUENTIAL, zorder=3
-    )
-    figure.colorbar(points, ax=axes, label=meaning, shrink=0.8)
-    label_points(axes.xaxis, [organization.labels(axis)[p] for p in tree.order], rotate=True)
+    area = 6 + 60 * np.sqrt(folders.size / tree.n_points)
+    faded: Any = 1.0 if support is None else np.maximum(support, FADED)
+    points = axes.scatter(middle, height, c=shade, s=area, cmap=SEQUENTIAL, zorder=3, alpha=faded)
+    label_points(axes.xaxis, [labels[p] for p in tree.order], rotate=True)
     axes.set_yticks([])
     for side in ("left", "right", "top"):
         axes.spines[side].set_visible(False)
-    axes.set_title(f"Tree of the {_plural(axis)}", loc="left", fontsize=10, pad=16)
-    note(axes, f"{tree.n_points} points, {tree.n_folders} folders, {tree.depth} levels; root at the top")
-    return figure
+    return points
 
 
 def diffusion_figure(organization: Organization, axis: str = "head", dimensions: int = 2) -> Figure:
@@ -92,25 +133,25 @@ def diffusion_figure(organization: Organization, axis: str = "head", dimensions:
     value, meaning = _point_values(organization, axis)
     figure = new_figure(6.2, 5.0)
     axes: Any = figure.add_subplot(projection="3d" if dimensions == 3 else None)
-    points = axes.scatter(*coordinates.T, c=value, cmap=SEQUENTIAL, s=22, edgecolors="white", linewidths=0.4)
+    points = draw_diffusion_map(axes, coordinates, value, organization.labels(axis))
     figure.colorbar(points, ax=axes, label=meaning, shrink=0.75)
-    axes.set_xlabel("coordinate 1", fontsize=8)
-    axes.set_ylabel("coordinate 2", fontsize=8)
-    axes.tick_params(labelsize=6)
-    if dimensions == 3:
-        axes.set_zlabel("coordinate 3", fontsize=8)
-    else:
-        for point in _far_apart(coordinates, count=10):
-            axes.annotate(
-                organization.labels(axis)[point],
-                coordinates[point],
-                xytext=(4, 3),
-                textcoords="offset points",
-                fontsize=6,
-                color=ACCENT,
-            )
-    axes.set_title(f"Diffusion map of the {_plural(axis)}", loc="left", fontsize=10)
+    axes.set_title(f"Diffusion map of the {_PLURALS[axis]}", loc="left", fontsize=10)
     return figure
+
+
+def draw_diffusion_map(
+    axes: Any, coordinates: NDArray[np.float64], colors: Any, labels: Sequence[str]
+) -> Any:
+    """Draw points at their coordinates, 2 or 3 of them; in 2-D some that lie far apart are named."""
+    cmap = None if isinstance(colors, list) else SEQUENTIAL  # a list has colors, an array has values
+    points = axes.scatter(*coordinates.T, c=colors, cmap=cmap, s=22, edgecolors="white", linewidths=0.4)
+    name_axes(axes, "coordinate 1", "coordinate 2")
+    if coordinates.shape[1] == 3:
+        axes.set_zlabel("coordinate 3", fontsize=8)
+        return points
+    for point in _far_apart(coordinates, count=10):
+        name_point(axes, labels[point], coordinates[point])
+    return points
 
 
 def matrix_figure(x: Any, organization: Organization, head: int | None = None) -> Figure:
@@ -122,22 +163,29 @@ def matrix_figure(x: Any, organization: Organization, head: int | None = None) -
     order = organization.order
     organized = array[np.ix_(order["query"], order["key"])]
     figure = new_figure(9.0, 4.4)
-    # A few extreme entries (a sink) would leave the rest in one color.
-    low, high = np.quantile(array, [0.01, 0.99])
-    span = {"vmin": low, "vmax": high} if high > low else {}
-    image = None
-    for place, (matrix, title) in enumerate([(array, "as it came"), (organized, "organized")]):
-        axes = figure.add_subplot(1, 2, place + 1)
-        image = axes.imshow(matrix, cmap=SEQUENTIAL, aspect="auto", interpolation="nearest", **span)
-        axes.set_title(title, loc="left", fontsize=9)
-        axes.set_xlabel("key", fontsize=8)
-        axes.set_ylabel("query", fontsize=8)
-        axes.tick_params(labelsize=6)
-    assert image is not None
-    figure.colorbar(image, ax=figure.axes, shrink=0.8, label=organization.field)
+    panels = list(figure.subplots(1, 2))
+    draw_pair(figure, panels, {"as it came": array, "organized": organized}, array, organization.field)
     name = "" if head is None else f"Head {organization.labels('head')[head]}: "
     figure.suptitle(f"{name}queries and keys before and after", x=0.01, ha="left", fontsize=10)
     return figure
+
+
+def draw_pair(
+    figure: Figure,
+    panels: Sequence[Axes],
+    matrices: Mapping[str, NDArray[Any]],
+    scale: NDArray[Any],
+    label: str = "",
+) -> None:
+    """Draw two matrices with one scale of colors, from the quantiles of ``scale``; NaN stays white."""
+    # A few extreme entries (a sink) would leave the rest in one color.
+    low, high = np.nanquantile(scale, [0.01, 0.99])
+    span = {"vmin": low, "vmax": high} if high > low else {}
+    for axes, (name, matrix) in zip(panels, matrices.items(), strict=True):
+        image = axes.imshow(matrix, cmap=SEQUENTIAL, aspect="auto", interpolation="nearest", **span)
+        axes.set_title(name, loc="left", fontsize=9)
+        name_axes(axes, "key", "query")
+    figure.colorbar(image, ax=panels, shrink=0.8, label=label)
 
 
 def _point_values(organization: Organization, axis: str) -> tuple[NDArray[np.float64], str]:
@@ -145,11 +193,6 @@ def _point_values(organization: Organization, axis: str) -> tuple[NDArray[np.flo
     if axis == "head" and organization.heads:
         return np.array([layer for layer, _ in organization.heads], dtype=float), "layer"
     return np.arange(organization.trees[axis].n_points, dtype=float), "position"
-
-
-def _top_cuts(organization: Organization, axis: str) -> NDArray[np.int64]:
-    folders = organization.trees[axis].folders
-    return np.asarray(folders.start[folders.parent == 0][1:])
 
 
 def _typical_head(array: NDArray[Any]) -> int:
@@ -167,7 +210,3 @@ def _far_apart(coordinates: NDArray[np.float64], count: int) -> list[int]:
         chosen.append(int(np.argmax(gap)))
         gap = np.minimum(gap, np.linalg.norm(coordinates - coordinates[chosen[-1]], axis=1))
     return chosen
-
-
-def _plural(axis: str) -> str:
-    return {"query": "queries", "key": "keys", "head": "heads"}.get(axis, axis)

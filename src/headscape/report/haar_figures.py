@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from headscape.analysis.entropy import CoarseCoefficients, coefficients_by_support
@@ -15,7 +16,17 @@ from headscape.analysis.sparsity import ORDERS, SparsityCurves, sparsity_curves
 from headscape.analysis.wavelets import wavelets
 from headscape.errors import InputError
 from headscape.geometry.partition_tree import PartitionTree
-from headscape.report.style import ACCENT, DIVERGING, QUIET, SEQUENTIAL, label_points, new_figure, note
+from headscape.report.style import (
+    ACCENT,
+    DIVERGING,
+    QUIET,
+    SEQUENTIAL,
+    label_points,
+    name_axes,
+    new_axes,
+    new_figure,
+    set_heading,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +41,7 @@ def entropy_figures(study: EntropyStudy, x: Any) -> dict[str, Figure]:
     pair = {axis: trees[axis] for axis in ("query", "key")}
     mean = study.entropies.mean(axis=0)
     low, high = int(np.argmin(mean)), int(np.argmax(mean))
-    names = head_names(study.heads)
+    names = [f"{layer}.{head}" for layer, head in study.heads]
     k = study.parameters["k"]
     coefficients = coefficients_by_support(array[:, :, [low, high]], pair, k)
     return {
@@ -64,13 +75,10 @@ def coefficient_figure(coefficients: CoarseCoefficients, titles: Sequence[str]) 
         axes.vlines(place, 0, coefficients.values[:, column], color=ACCENT, lw=0.8)
         axes.axhline(0, color=QUIET, lw=0.5)
         # The constant is far larger than the rest and would flatten it.
-        axes.set_yscale("symlog", linthresh=_linear_range(coefficients.values[:, column]))
-        axes.set_xlabel("tensor wavelet, largest support first", fontsize=8)
-        axes.set_ylabel("coefficient", fontsize=8)
-        axes.tick_params(labelsize=6)
-        axes.set_title(title, loc="left", fontsize=10, pad=16)
-        last = int(coefficients.supports[-1])
-        note(axes, f"{len(place)} coefficients, supports {int(coefficients.supports[0])} to {last}")
+        axes.set_yscale("symlog", linthresh=np.median(np.abs(coefficients.values[:, column])) or 1.0)
+        name_axes(axes, "tensor wavelet, largest support first", "coefficient")
+        first, last = int(coefficients.supports[0]), int(coefficients.supports[-1])
+        set_heading(axes, title, f"{len(place)} coefficients, supports {first} to {last}")
     return figure
 
 
@@ -80,18 +88,11 @@ def entropy_figure(study: EntropyStudy, windows: int = 3) -> Figure:
     figure = new_figure(max(5.0, 3.6 * count), 3.6)
     layer = np.array([layer for layer, _ in study.heads])
     place = np.arange(len(layer))
-    shared, points = None, None
-    for window in range(count):
-        axes = figure.add_subplot(1, count, window + 1, sharey=shared)
-        shared = axes
+    for window, axes in enumerate(figure.subplots(1, count, sharey=True, squeeze=False)[0]):
         points = axes.scatter(place, study.entropies[window], c=layer, cmap=SEQUENTIAL, s=9)
-        axes.set_title(f"Window {window}", loc="left", fontsize=10, pad=16)
-        note(axes, f"{int(study.used[window])} wavelets; network entropy {study.network[window]:.4g}")
-        axes.set_xlabel("head, layer-major", fontsize=8)
-        axes.tick_params(labelsize=6)
-        if window == 0:
-            axes.set_ylabel("Haar entropy", fontsize=8)
-    assert points is not None
+        remark = f"{int(study.used[window])} wavelets; network entropy {study.network[window]:.4g}"
+        set_heading(axes, f"Window {window}", remark)
+        name_axes(axes, "head, layer-major", "Haar entropy" if window == 0 else "")
     figure.colorbar(points, ax=figure.axes, label="layer", shrink=0.8)
     return figure
 
@@ -100,16 +101,11 @@ def entropy_map_figure(
     values: NDArray[np.float64], heads: Sequence[tuple[int, int]], title: str, label: str = "entropy"
 ) -> Figure:
     """Draw one value per head on the grid layer x head; places without a head stay empty."""
-    layers = sorted({layer for layer, _ in heads})
-    numbers = sorted({head for _, head in heads})
-    grid = np.full((len(layers), len(numbers)), np.nan)
-    for (layer, head), value in zip(heads, values, strict=True):
-        grid[layers.index(layer), numbers.index(head)] = value
-    figure = new_figure(2.6 + 0.3 * len(numbers), 2.0 + 0.18 * len(layers))
-    axes = figure.add_subplot()
+    grid = pd.Series(values, index=pd.MultiIndex.from_tuples(list(heads))).unstack()
+    figure, axes = new_axes(2.6 + 0.3 * len(grid.columns), 2.0 + 0.18 * len(grid))
     image = axes.imshow(grid, cmap=SEQUENTIAL, aspect="auto", interpolation="nearest")
-    label_points(axes.xaxis, list(map(str, numbers)))
-    label_points(axes.yaxis, list(map(str, layers)))
+    label_points(axes.xaxis, list(map(str, grid.columns)))
+    label_points(axes.yaxis, list(map(str, grid.index)))
     axes.set_xlabel("head", fontsize=8)
     axes.set_ylabel("layer", fontsize=8)
     axes.set_title(title, loc="left", fontsize=9)
@@ -120,8 +116,7 @@ def entropy_map_figure(
 def basis_figure(tree: PartitionTree, names: Sequence[str] | None = None) -> Figure:
     """Draw the Haar basis vectors of a tree, points in leaf order (OA figures 4c and 4f)."""
     basis = haar_basis(tree)[tree.order]
-    figure = new_figure(6.0, 5.2)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(6.0, 5.2)
     largest = float(np.abs(basis).max())
     # The fine vectors are tall and narrow, the coarse ones flat: the root shows both.
     shown = np.sign(basis) * np.sqrt(np.abs(basis) / largest)
@@ -131,17 +126,16 @@ def basis_figure(tree: PartitionTree, names: Sequence[str] | None = None) -> Fig
     axes.set_xlabel("point, in tree order", fontsize=8)
     axes.set_ylabel("basis vector, coarse to fine", fontsize=8)
     axes.tick_params(axis="y", labelsize=6)
-    axes.set_title("Haar basis vectors of the tree", loc="left", fontsize=10, pad=16)
     levels = int(wavelets(tree).level.max()) + 1
-    note(axes, f"{tree.n_points} vectors on {levels} levels; colors show signed roots of the values")
+    remark = f"{tree.n_points} vectors on {levels} levels; colors show signed roots of the values"
+    set_heading(axes, "Haar basis vectors of the tree", remark)
     figure.colorbar(image, ax=axes, shrink=0.8)
     return figure
 
 
 def sparsity_figure(curves: SparsityCurves, title: str = "") -> Figure:
     """Draw the energy that the largest coefficients leave out, for the three orders of the points."""
-    figure = new_figure(5.6, 4.0)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(5.6, 4.0)
     needed = curves.needed((0.99,))
     for order in ORDERS:
         curve = getattr(curves, order)
@@ -151,20 +145,7 @@ def sparsity_figure(curves: SparsityCurves, title: str = "") -> Figure:
     axes.set_xscale("symlog", linthresh=1)
     axes.set_yscale("log")
     axes.set_ylim(1e-5, 1.3)
-    axes.set_xlabel("number of largest coefficients kept", fontsize=8)
-    axes.set_ylabel("share of energy left out", fontsize=8)
-    axes.tick_params(labelsize=6)
+    name_axes(axes, "number of largest coefficients kept", "share of energy left out")
     axes.legend(fontsize=7, frameon=False)
     axes.set_title(f"Sparsity. {title}".strip(), loc="left", fontsize=10)
     return figure
-
-
-def head_names(heads: Sequence[tuple[int, int]]) -> list[str]:
-    """Return layer.head for every head."""
-    return [f"{layer}.{head}" for layer, head in heads]
-
-
-def _linear_range(values: NDArray[np.float64]) -> float:
-    """Return where a symmetric logarithmic scale turns linear: below most of the coefficients."""
-    typical = float(np.median(np.abs(values)))
-    return typical if typical > 0 else 1.0

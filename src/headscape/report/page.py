@@ -5,20 +5,46 @@ warnings, parameters) are HTML, escaped, so that they can be read before any scr
 page as JSON, and the scripts show names and tokens as text.
 """
 
+import base64
 import html
 import json
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib import util
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from headscape.errors import MissingDependencyError
-from headscape.report.section import Section, page_file
+from headscape.output import counted
+from headscape.report.section import Chart, Section, page_file
 from headscape.tensor.store import write_text_atomically
 
-FIRST_FINDINGS = 4
-SCRIPTS = ("core.js", "measures.js", "panel.js", "table.js")
+LONG_SENTENCE = 220
+SCRIPTS = (
+    "core.js",
+    "names.js",
+    "filters.js",
+    "help.js",
+    "save.js",
+    "measures.js",
+    "map.js",
+    "tree.js",
+    "panel.js",
+    "table.js",
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A finding: the question it answers, the sentence, its statistics, and whether it is on the first screen."""
+
+    question: str
+    sentence: str
+    statistics: str = ""
+    first: bool = True
 
 
 @dataclass(frozen=True)
@@ -32,10 +58,13 @@ class PageData:
     heads
         ``names``, ``layer`` and ``head`` of every head, in the order of the head axis.
     measures
-        One dict per column of the head table: ``key``, ``title``, ``meaning``, ``values``, ``numeric``, and
-        whether it stands in the ``table`` and in the ``panel``.
-    findings, warnings
-        Sentences; warnings as dicts with ``title`` and ``message``.
+        One dict per column of the head table: ``key``, ``title``, ``meaning``, ``stage``, ``values``, ``numeric``,
+        and whether it stands in the ``table`` (as it opens) and in the ``panel``. The columns ``pattern`` and
+        ``name`` name the heads.
+    answers
+        The findings in the order of their questions; the first opens the page.
+    warnings
+        Dicts with ``title`` and ``message``.
     facts, about
         Pairs of a label and a value; in ``about`` a third entry says whether the value is code.
     first
@@ -47,7 +76,7 @@ class PageData:
     title: str
     heads: dict[str, list[Any]]
     measures: list[dict[str, Any]]
-    findings: list[str]
+    answers: list[Answer]
     warnings: list[dict[str, str]]
     facts: list[tuple[str, str]]
     about: list[tuple[str, str, bool]]
@@ -95,15 +124,16 @@ def page_html(data: PageData) -> str:
 
 def _words(data: PageData) -> dict[str, str]:
     """Return the words of the page as HTML."""
-    first, rest = data.findings[:FIRST_FINDINGS], data.findings[FIRST_FINDINGS:]
+    first = [answer for answer in data.answers[1:] if answer.first]
+    rest = [answer for answer in data.answers[1:] if not answer.first]
     facts = [f"<div><b>{html.escape(value)}</b>{html.escape(label)}</div>" for label, value in data.facts]
     warnings = [
         f'<p role="note"><b>⚠ {html.escape(w["title"])}</b> {html.escape(w["message"])}</p>'
         for w in data.warnings
     ]
     more = (
-        f'<details id="more" class="more"><summary>{len(rest)} more findings</summary>'
-        f'<ol class="sentences" start="{FIRST_FINDINGS + 1}">{_items(rest)}</ol></details>'
+        f'<details id="more" class="more"><summary>{counted(len(rest), "more finding")}</summary>'
+        f"{_answers(rest)}</details>"
     )
     about = []
     for label, value, code in data.about:
@@ -111,16 +141,38 @@ def _words(data: PageData) -> dict[str, str]:
         about.append(f"<dt>{html.escape(label)}</dt><dd>{text}</dd>")
     return {
         "name": html.escape(data.title),
+        "opening": "".join(map(_opening, data.answers[:1])),
         "facts": "".join(facts),
         "warnings": "".join(warnings),
-        "first_findings": _items(first),
+        "first_findings": _answers(first),
         "more_findings": more if rest else "",
         "about": "".join(about),
     }
 
 
-def _items(sentences: Iterable[str]) -> str:
-    return "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+def _opening(answer: Answer) -> str:
+    """Return the first finding, large; a little less so if it is long, to leave room for the others."""
+    kind = "opening long" if len(answer.sentence) > LONG_SENTENCE else "opening"
+    return f'<p id="opening" class="{kind}">{html.escape(answer.sentence)}</p>{_statistics(answer)}'
+
+
+def _answers(answers: Iterable[Answer]) -> str:
+    """Return findings under the questions that they answer."""
+    parts = []
+    for question, found in groupby(answers, key=lambda answer: answer.question):
+        items = "".join(
+            f'<li><span class="sentence">{html.escape(answer.sentence)}</span>{_statistics(answer)}</li>'
+            for answer in found
+        )
+        parts.append(f'<h3 class="question">{html.escape(question)}</h3><ul class="sentences">{items}</ul>')
+    return "".join(parts)
+
+
+def _statistics(answer: Answer) -> str:
+    if not answer.statistics:
+        return ""
+    text = html.escape(answer.statistics)
+    return f'<details class="statistics"><summary>numbers</summary><p>{text}</p></details>'
 
 
 def _bodies(sections: Iterable[Section]) -> str:
@@ -132,12 +184,20 @@ def _bodies(sections: Iterable[Section]) -> str:
             anchor = f' id="{html.escape(section.key)}"' if place == 0 else ""
             hint = f'<p class="hint">{html.escape(section.text)}</p>' if place == 0 and section.text else ""
             bodies.append(
-                f'<section{anchor} class="card half"><div class="bar"><h2>{html.escape(chart.title)}</h2></div>{hint}'
+                f'<section{anchor} class="card half"><div class="bar"><h2{_help(chart)}>{html.escape(chart.title)}</h2>'
+                f"</div>{hint}"
                 f'<div class="chart" id="chart-{number}" role="img" aria-label="{html.escape(chart.title)}"></div>'
                 "</section>"
             )
             number += 1
     return "\n".join(body for body in bodies if body)
+
+
+def _help(chart: Chart) -> str:
+    """Return the attributes that give a heading its "?"."""
+    if not chart.help:
+        return ""
+    return f' data-help="{html.escape(chart.help)}" data-docs="{html.escape(chart.docs)}"'
 
 
 def _scripts(sections: Iterable[Section]) -> str:
@@ -152,9 +212,16 @@ def _plotly() -> str:
         raise MissingDependencyError(
             'the report needs plotly, which is not installed. Install it with: pip install "headscape[report]"'
         )
+    return _deflated_library()
+
+
+@cache
+def _deflated_library() -> str:
+    """Return the chart library at a third of its size; a browser inflates it in hundredths of a second."""
     from plotly.offline import get_plotlyjs
 
-    return _without_module_wrapper(str(get_plotlyjs()))
+    script = _without_module_wrapper(str(get_plotlyjs()))
+    return base64.b64encode(zlib.compress(script.encode(), level=9)).decode()
 
 
 def _without_module_wrapper(script: str) -> str:

@@ -18,12 +18,16 @@ class Chart:
         As Plotly takes them; colors and fonts come from the page.
     heads
         Index of the head behind every point of the first trace: a click chooses it, and the chosen head is marked.
+    help, docs
+        What the "?" of the heading explains, and the page of the documentation that says more.
     """
 
     title: str
     traces: tuple[Mapping[str, Any], ...]
     layout: Mapping[str, Any] = field(default_factory=dict)
     heads: tuple[int, ...] = ()
+    help: str = ""
+    docs: str = "docs/glossary.md"
 
 
 @dataclass(frozen=True)

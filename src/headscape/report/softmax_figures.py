@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headscape.analysis.paraproduct import Paraproduct
 from headscape.analysis.softmax_experiment import SoftmaxExperiment
 from headscape.analysis.softmax_invariance import SoftmaxInvariance
+from headscape.report.geometry_figures import draw_pair
 from headscape.report.haar_figures import entropy_map_figure
-from headscape.report.style import ACCENT, QUIET, SEQUENTIAL, new_figure, note
+from headscape.report.style import (
+    ACCENT,
+    QUIET,
+    SEQUENTIAL,
+    name_axes,
+    name_point,
+    new_axes,
+    new_figure,
+    set_heading,
+)
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _SMALLEST = 1e-12
@@ -49,16 +57,14 @@ def experiment_figure(experiment: SoftmaxExperiment, title: str = "") -> Figure:
     softmax = organized(np.where(seen, experiment.softmax, np.nan))
     figure = new_figure(9.0, 8.4)
     panels = [figure.add_subplot(2, 2, place + 1) for place in range(4)]
-    _draw_pair(
-        figure, panels[:2], {"logits as they came": logits, "logits organized": organized(logits)}, logits
-    )
+    came = {"logits as they came": logits, "logits organized": organized(logits)}
+    draw_pair(figure, panels[:2], came, logits)
     approximation = organized(np.where(seen, complete.approximation, np.nan))
-    _draw_pair(figure, panels[2:], {"paraproduct": approximation, "softmax": softmax}, softmax)
-    note(
-        panels[2],
-        f"relative residual {complete.relative_residual:.2f}, shuffled {experiment.residual_shuffled:.2f}",
-    )
-    note(panels[3], f"the invariant form explains {100 * experiment.share_explained:.1f} %")
+    draw_pair(figure, panels[2:], {"paraproduct": approximation, "softmax": softmax}, softmax)
+    residuals = f"{complete.relative_residual:.2f}, shuffled {experiment.residual_shuffled:.2f}"
+    set_heading(panels[2], "paraproduct", f"relative residual {residuals}", size=9)
+    explained = f"the invariant form explains {100 * experiment.share_explained:.1f} %"
+    set_heading(panels[3], "softmax", explained, size=9)
     queries, keys = experiment.logits.shape
     figure.suptitle(f"{title} ({queries} queries x {keys} keys)".strip(), x=0.01, ha="left", fontsize=10)
     return figure
@@ -79,9 +85,7 @@ def levels_figure(found: Paraproduct, title: str = "") -> Figure:
                 logs, cmap=SEQUENTIAL, vmin=np.log10(floor), vmax=np.log10(max(top, floor)) + 1e-9
             )
         axes.set_title(name, loc="left", fontsize=9)
-        axes.set_xlabel("key level", fontsize=8)
-        axes.set_ylabel("query level", fontsize=8)
-        axes.tick_params(labelsize=6)
+        name_axes(axes, "key level", "query level")
     if image is not None:
         figure.colorbar(image, ax=figure.axes, shrink=0.8, label="log10 of the root mean square")
     figure.suptitle(f"{title}: what every pair of levels gives".strip(": "), x=0.01, ha="left", fontsize=10)
@@ -90,72 +94,34 @@ def levels_figure(found: Paraproduct, title: str = "") -> Figure:
 
 def claim_figure(study: SoftmaxInvariance) -> Figure:
     """Draw the share explained by the invariant form against the size of the mixed differences, head by head."""
-    figure = new_figure(5.8, 4.2)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(5.8, 4.2)
     size, share = study.of_heads("mixed_size"), 100 * study.of_heads("share_explained")
     layer = [layer for layer, _ in study.heads]
     points = axes.scatter(size, share, c=layer, cmap=SEQUENTIAL, s=14)
     for place in np.argsort(-np.nan_to_num(share))[:5]:
         name = f"{study.heads[place][0]}.{study.heads[place][1]}"
-        axes.annotate(
-            name,
-            (size[place], share[place]),
-            xytext=(4, 2),
-            textcoords="offset points",
-            fontsize=6,
-            color=ACCENT,
-        )
+        name_point(axes, name, (size[place], share[place]))
     if np.nanmax(size) > 10 * np.nanmin(size) > 0:
         axes.set_xscale("log")
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("size of the mixed differences of the logits", fontsize=8)
-    axes.set_ylabel("share of softmax explained, %", fontsize=8)
-    axes.tick_params(labelsize=6)
-    axes.set_title(
-        "Does the invariant form fit better where mixed differences are large?",
-        loc="left",
-        fontsize=9,
-        pad=16,
-    )
-    found = study.correlation
-    note(
-        axes,
-        "too few heads for a rank correlation" if np.isnan(found.estimate) else f"rank correlation {found}",
-    )
+    name_axes(axes, "size of the mixed differences of the logits", "share of softmax explained, %")
+    found = f"rank correlation {study.correlation}"
+    remark = "too few heads for a rank correlation" if np.isnan(study.correlation.estimate) else found
+    question = "Does the invariant form fit better where mixed differences are large?"
+    set_heading(axes, question, remark, size=9)
     figure.colorbar(points, ax=axes, label="layer", shrink=0.8)
     return figure
 
 
 def orders_figure(study: SoftmaxInvariance) -> Figure:
     """Draw the residual in organized against shuffled order, head by head."""
-    figure = new_figure(4.8, 4.4)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(4.8, 4.4)
     organized, shuffled = study.of_heads("residual"), study.of_heads("residual_shuffled")
     axes.scatter(shuffled, organized, s=12, color=ACCENT, alpha=0.7)
     ends = [float(np.nanmin([organized, shuffled])), float(np.nanmax([organized, shuffled]))]
     axes.plot(ends, ends, color=QUIET, lw=0.8)
-    axes.set_xlabel("relative residual, shuffled points", fontsize=8)
-    axes.set_ylabel("relative residual, organized points", fontsize=8)
-    axes.tick_params(labelsize=6)
-    axes.set_title("What the organization is worth", loc="left", fontsize=9, pad=16)
+    name_axes(axes, "relative residual, shuffled points", "relative residual, organized points")
     better = int((organized < shuffled).sum())
-    note(axes, f"below the line: organized is better ({better} of {len(organized)} heads)")
+    remark = f"below the line: organized is better ({better} of {len(organized)} heads)"
+    set_heading(axes, "What the organization is worth", remark, size=9)
     return figure
-
-
-def _draw_pair(
-    figure: Figure, panels: list[Axes], matrices: Mapping[str, NDArray[Any]], scale: NDArray[Any]
-) -> None:
-    """Draw two matrices with one scale of colors, from the quantiles of ``scale``; NaN stays white."""
-    # A few extreme entries (a sink) would leave the rest in one color.
-    low, high = np.nanquantile(scale, [0.01, 0.99])
-    span = {"vmin": low, "vmax": high} if high > low else {}
-    image = None
-    for axes, (name, matrix) in zip(panels, matrices.items(), strict=True):
-        image = axes.imshow(matrix, cmap=SEQUENTIAL, aspect="auto", interpolation="nearest", **span)
-        axes.set_title(name, loc="left", fontsize=9, pad=16)
-        axes.set_xlabel("key", fontsize=8)
-        axes.set_ylabel("query", fontsize=8)
-        axes.tick_params(labelsize=6)
-    assert image is not None
-    figure.colorbar(image, ax=panels, shrink=0.8)

@@ -28,6 +28,38 @@ def new_figure(width: float = 6.0, height: float = 4.5) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", dpi=150)
 
 
+def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure with one panel."""
+    figure = new_figure(width, height)
+    return figure, figure.add_subplot()
+
+
+def name_axes(axes: Any, x: str, y: str) -> None:
+    """Name the two axes of a panel, and make the labels of its ticks small."""
+    axes.set_xlabel(x, fontsize=8)
+    axes.set_ylabel(y, fontsize=8)
+    axes.tick_params(labelsize=7)
+
+
+def set_heading(axes: Axes, title: str, remark: str = "", size: float = 10) -> None:
+    """Write a title above a panel, and a remark in a quiet color below the title."""
+    axes.set_title(title, loc="left", fontsize=size, pad=16)
+    axes.annotate(
+        remark,
+        (0, 1),
+        xytext=(0, 3),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=7,
+        color=QUIET,
+    )
+
+
+def name_point(axes: Axes, text: str, spot: Any) -> None:
+    """Write the name of a point beside it."""
+    axes.annotate(text, spot, xytext=(4, 3), textcoords="offset points", fontsize=6, color=ACCENT)
+
+
 def label_points(axis: Any, labels: Sequence[str], rotate: bool = False) -> None:
     """Name the points along an axis (``axes.xaxis`` or ``axes.yaxis``), or only some of them if there are many."""
     step = max(1, -(-len(labels) // MAX_LABELS))
@@ -36,19 +68,6 @@ def label_points(axis: Any, labels: Sequence[str], rotate: bool = False) -> None
         [_printable(label) for label in labels[::step]], fontsize=5, rotation=90 if rotate else 0
     )
     axis.set_tick_params(length=1.5, pad=1)
-
-
-def note(axes: Axes, text: str) -> None:
-    """Write a remark below the title, in a quiet color."""
-    axes.annotate(
-        text,
-        (0, 1),
-        xytext=(0, 3),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        fontsize=7,
-        color=QUIET,
-    )
 
 
 def save_figures(figures: dict[str, Figure], folder: Path, formats: Sequence[str] = ("png",)) -> list[Path]:

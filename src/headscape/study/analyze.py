@@ -1,6 +1,5 @@
 """``analyze``: capture, organize, measure, and put everything into one table with a row per head."""
 
-import dataclasses
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -17,15 +16,16 @@ from headscape.recorder.capturing import capture_windows, input_hash
 from headscape.recorder.inputs import InputReader
 from headscape.study.folder import CAPTURE, StudyFolder, limited, save_data
 from headscape.study.source import Source, open_source
+from headscape.study.stage_run import StageRun
 from headscape.study.stages import chosen_stages, stage_options
 from headscape.study.stages.context import Context, Data
-from headscape.study.stages.geometry import organization_of
-from headscape.study.stages.result import Result
-from headscape.study.stages.stage import NotApplicableError, Stage
+from headscape.study.stages.stage import require_one_of
 from headscape.study.study import Study
 from headscape.study.weighted_progress import WeightedProgress
 from headscape.tensor.capture import Capture
 from headscape.tensor.checks import MAX_LENGTH, MAX_SEED, MAX_WINDOWS, require_integer
+from headscape.tensor.network_tensor import WITHOUT_SINKS
+from headscape.tensor.tensor_windows import TensorWindows
 
 CAPTURE_COST = 4.0
 WINDOWS, LENGTH = 6, 256
@@ -43,6 +43,7 @@ def analyze(
     stages: Iterable[str] | None = None,
     quick: bool = False,
     field: str | None = None,
+    sinks: str = "keep",
     stack: str | None = None,
     layers: Collection[int] | None = None,
     heads: Iterable[tuple[int, int]] | None = None,
@@ -71,13 +72,20 @@ def analyze(
         ``quick``) spread evenly over the text, and all of a list or batch. Of a capture, a study or tensors, the first
         ``windows``.
     stages
-        Names of the stages to run, out of "geometry", "entropy", "energy", "regularity", "interaction", "softmax"
-        and "ablation"; by default all but the last two, which take minutes. "+softmax" adds a stage to the default
-        ones. What a stage needs runs too, and stages that are finished in ``out`` are part of the study.
+        Names of the stages to run, out of "geometry", "patterns", "folders", "sinks", "entropy", "first_test",
+        "energy", "regularity", "interaction", "softmax" and "ablation"; by default all but the last two, which take
+        minutes.
+        "+softmax" adds a stage to the default ones. What a stage needs runs too, and stages that are finished in
+        ``out`` are part of the study.
     quick
         Fewer and shorter windows: a first look in a minute.
     field
-        What is organized: "probs" (the default), "logits" or "energy"; tensors are what they are.
+        What is organized: "probs" (the default), "logits", "energy" or "probs_without_sinks"; tensors are what they
+        are.
+    sinks
+        "keep" (the default), or "leave out": probabilities are organized without the keys that are attention sinks
+        and their own queries, as the field "probs_without_sinks" has them (:mod:`headscape.tensor.sinks`). In either
+        case the stage "sinks" says which keys are sinks.
     stack
         Which stack of a model with several; by default the first.
     layers, heads
@@ -91,9 +99,11 @@ def analyze(
     engine, progress
         How work is spread, by default one thread a core; progress callback.
     **options
-        Those of :func:`headscape.organize` (``n_iter``, ``alpha``, ...) and of the stages: ``k``, ``p``, ``fields``
-        and ``sensitivity`` (entropy), ``lengths`` and ``signatures`` (energy), ``softmax_windows``,
-        ``softmax_n_iter``, ``masked``, ``causal`` and ``draws`` (softmax), ``methods`` (ablation).
+        Those of :func:`headscape.organize` (``n_iter``, ``alpha``, ...) and of the stages: ``noise`` and
+        ``repetitions`` (folders), ``k``, ``p``, ``fields`` and ``sensitivity`` (entropy), ``lengths`` and
+        ``signatures`` (energy), ``softmax_windows``, ``softmax_n_iter``, ``masked``, ``causal`` and ``draws``
+        (softmax), ``methods`` (ablation), ``picture_windows`` (windows whose attention the report shows; each adds
+        about 6 MB for 270 heads of 256 tokens).
 
     Returns
     -------
@@ -110,7 +120,7 @@ def analyze(
     >>> capture = Capture.from_arrays(rng.normal(size=(2, 4, 32, 8)), rng.normal(size=(2, 2, 32, 8)))
     >>> study = analyze(capture, stages=["entropy", "energy"])
     >>> study
-    Study(model: 8 heads, 1 windows; stages: pictures, geometry, entropy, energy)
+    Study(model: 8 heads, 1 window; stages: pictures, geometry, folders, entropy, energy)
     >>> study.heads.index.names, len(study.heads)
     (FrozenList(['layer', 'head']), 8)
     """
@@ -118,6 +128,7 @@ def analyze(
     asked = frozenset(name.strip() for name in stages or ())
     merged = stage_options(options)
     _check_counts(windows, length, seed)
+    require_one_of(sinks, "sinks", ("keep", "leave out"))
     told = WeightedProgress(progress)
     start = time.perf_counter()
     expected = windows or (QUICK_WINDOWS if quick else WINDOWS)
@@ -135,7 +146,7 @@ def analyze(
         "windows": windows or (QUICK_WINDOWS if quick else None),
         "length": length or (QUICK_LENGTH if quick else LENGTH),
         "sample": sample,
-        "field": _field(opened, field),
+        "field": _field(opened, field, sinks),
         "stack": stack,
         "heads": None if heads is None else sorted([int(layer), int(head)] for layer, head in heads),
         "layers": None if layers is None else sorted(map(int, layers)),
@@ -168,6 +179,7 @@ def analyze(
             merged,
             model=opened if isinstance(opened, Model) else None,
             inputs=None if windows_of is None else windows_of.inputs,
+            arguments=() if windows_of is None else tuple(w.arguments for w in windows_of.windows),
             folder=folder.path,
             engine=engine or LocalEngine(),
         )
@@ -175,7 +187,7 @@ def analyze(
             _reuse_geometry(opened, folder, context)
         # Heads are small matrices and the engine's threads work on several at once: BLAS must not add threads.
         with threadpool_limits(1, user_api="blas"):
-            results = _Run(context, chosen, folder, told, asked).all()
+            results = StageRun(context, chosen, folder, told, asked).all()
     study = Study(context.data, results, parameters, about)
     if out is not None:
         study.save(out)
@@ -202,58 +214,6 @@ class _ModelWindows:
         path = None if folder.path is None else folder.path / CAPTURE
         how = {name: self.parameters[name] for name in ("layers", "length", "sample", "seed")}
         return capture_windows(self.model, self.windows, **how, path=path, progress=progress)
-
-
-class _Run:
-    """Runs stages window by window, leaving out what is finished; those asked for by name must be possible."""
-
-    def __init__(
-        self,
-        context: Context,
-        stages: tuple[Stage, ...],
-        folder: StudyFolder,
-        told: WeightedProgress,
-        asked: frozenset[str],
-    ) -> None:
-        self.context, self.stages, self.folder, self.told, self.asked = context, stages, folder, told, asked
-
-    def all(self) -> dict[str, tuple[Result, ...]]:
-        """Run everything, and return the results of all stages that are finished."""
-        n = self.context.data.n_windows
-        todo = [(s, i) for s in self.stages for i in s.pieces(self.context) if not self.folder.has(s.part(i))]
-        self.told.plan(sum(stage.cost for stage, _ in todo))
-        for window in range(n):
-            for stage in self.stages:
-                if stage.unit == "window":
-                    self._piece(stage, window, f"{stage.doing}, window {window + 1} of {n}")
-        for stage in self.stages:
-            if stage.unit != "window":
-                pieces = stage.pieces(self.context)
-                for place, piece in enumerate(pieces):
-                    where = f", layer {place + 1} of {len(pieces)}" if stage.unit == "layer" else ""
-                    self._piece(stage, piece, f"{stage.doing}{where}")
-        return self.folder.finished(self.context)
-
-    def _piece(self, stage: Stage, piece: int, text: str) -> None:
-        """Measure one piece unless it is finished; a new organization joins the context."""
-        part = stage.part(piece)
-        if not self.folder.has(part):
-            with self.told.step(text, stage.cost) as tell:
-                start = time.perf_counter()
-                try:
-                    found = stage.measure(dataclasses.replace(self.context, progress=tell), piece)
-                except NotApplicableError as error:
-                    if stage.name in self.asked and not stage.optional:
-                        raise InputError(f"the stage {stage.name!r} cannot run: {error}") from error
-                    found = Result(attributes={"missing": str(error)})
-                extra = {
-                    "seconds": time.perf_counter() - start,
-                    "options": self.context.options[stage.name],
-                }
-                self.folder.write(part, Result(found.arrays, {**found.attributes, **extra}, found.tables))
-        if stage.name == "geometry":
-            organizations = (*self.context.organizations, organization_of(self.folder.read(part)))
-            self.context = dataclasses.replace(self.context, organizations=organizations)
 
 
 def _check_counts(windows: int | None, length: int | None, seed: int) -> None:
@@ -297,19 +257,24 @@ def _data(source: Source) -> Data:
     return source.data if isinstance(source, Study) else source
 
 
-def _field(source: Source, field: str | None) -> str:
-    if isinstance(source, Model | Capture):
-        return field or "probs"
-    own = source.parameters["field"] if isinstance(source, Study) else source.field
-    if (
-        field is not None
-        and field != own
-        and not (isinstance(source, Study) and isinstance(source.data, Capture))
-    ):
+def _field(source: Source, field: str | None, sinks: str) -> str:
+    """Return the field that is organized, or raise if the source does not have it."""
+    own = source.parameters["field"] if isinstance(source, Study) else getattr(source, "field", "probs")
+    chosen = str(field or own)
+    if sinks == "leave out":
+        if chosen not in ("probs", WITHOUT_SINKS):
+            raise InputError(
+                f"sinks='leave out' is for probabilities, but the field is {chosen!r}. Leave out field, or name it "
+                "field='probs' if the tensors hold probabilities."
+            )
+        chosen = WITHOUT_SINKS
+    data = None if isinstance(source, Model) else _data(source)
+    had = isinstance(data, TensorWindows) and data.field
+    if had and chosen != had and (had, chosen) != ("probs", WITHOUT_SINKS):
         raise InputError(
-            f"the tensors hold {own!r}, but field={field!r} was asked for: pass a capture or a model."
+            f"the tensors hold {had!r}, but field={chosen!r} was asked for: pass a capture or a model."
         )
-    return field or str(own)
+    return chosen
 
 
 def _hash(source: Source) -> str:

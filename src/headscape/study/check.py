@@ -150,7 +150,7 @@ def _check_tensors(tensors: TensorWindows, causal: bool | None) -> CheckReport:
     if tensors.field not in ("energy", "probs"):
         raise InputError(
             f"tensors must hold energies or probabilities to be checked, but their field is {tensors.field!r}. "
-            "Pass field='energy' or field='probs' when you load them."
+            "Say what they hold with field (--field): energy or probs."
         )
     if causal is None:
         first = tensors.tensor(0)

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from headscape.energy.judgement import Judgement, Status
+from headscape.output import counted, json_ready
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,19 +57,19 @@ class CheckReport:
 
     def summary(self) -> dict[str, Any]:
         """Return the report as plain values for JSON."""
-        failures = [_plain(asdict(j)) for j in self.failures]
-        frame = self.differences
-        return {
+        failures = [asdict(j) for j in self.failures]
+        differences = None if self.differences is None else self.differences.to_dict(orient="records")
+        summary: dict[str, Any] = {
             "format": "headscape/check/1",
             "subject": self.subject,
             "ok": self.ok,
-            "tests": [_plain(row) for row in self._rows()],
+            "tests": self._rows(),
             "failures": [{name: x for name, x in row.items() if name != "status"} for row in failures],
             "outliers": [{"layer": la, "kv_head": he, "mu_K": mu} for (la, he), mu in self.outliers.items()],
-            "differences": None
-            if frame is None
-            else [_plain(row) for row in frame.to_dict(orient="records")],
+            "differences": differences,
         }
+        plain: dict[str, Any] = json_ready(summary)
+        return plain
 
     def lines(self, most: int | None = None) -> list[str]:
         """Return remarks, failures (at most so many) and outliers as lines, and the verdict as the last one.
@@ -97,9 +98,8 @@ class CheckReport:
         return "\n".join([f"Check of {self.subject}", *counts, *self.lines()])
 
     def _verdict(self) -> str:
-        n = len(self.failures)
-        if n:
-            return f"{n} failure{'s' * (n > 1)}"
+        if self.failures:
+            return counted(len(self.failures), "failure")
         rows = [row["test"] for row in self._rows() if not row["passed"]]
         return "all tests passed" + (f"; not judged: {', '.join(rows)}" if rows else "")
 
@@ -164,9 +164,3 @@ def _severity(judgement: Judgement) -> float:
     if judgement.status == Status.not_judged:
         return -1.0
     return judgement.value / judgement.tolerance if judgement.tolerance > 0 else judgement.value
-
-
-def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Turn numpy numbers into Python's, and NaN into None."""
-    values = {str(name): v.item() if hasattr(v, "item") else v for name, v in row.items()}
-    return {name: None if isinstance(v, float) and v != v else v for name, v in values.items()}

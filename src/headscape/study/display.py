@@ -7,26 +7,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscape.models.packaged import title_of
-from headscape.report.page import PageData
-from headscape.study.tables import json_value
+from headscape.output import json_ready
+from headscape.report.page import Answer, PageData
 
 if TYPE_CHECKING:
     from headscape.study.study import Study
 
+FIRST_ANSWERS = 2
+"""To each question, on the first screen and in the terminal."""
+
 
 def page_data(study: "Study") -> PageData:
     """Return what the report shows of a study; pictures are of its first window."""
-    pairs = study.data.heads
+    pairs, model = study.data.heads, study.data.provenance.get("model", {})
     shown = [stage for stage in study.stages if not study.results[stage.name][0].missing]
     return PageData(
-        title=_title(study),
+        title=title_of(name) if (name := model.get("name")) else "attention heads",
         heads={
             "names": [f"{layer}.{head}" for layer, head in pairs],
             "layer": [layer for layer, _ in pairs],
             "head": [head for _, head in pairs],
         },
         measures=_measures(study),
-        findings=list(study.findings),
+        answers=_answers(study),
         warnings=[
             {
                 "title": f"{w.name.replace('-', ' ')}{f' ({w.axis})' if w.axis else ''}:",
@@ -41,19 +44,26 @@ def page_data(study: "Study") -> PageData:
     )
 
 
-def _title(study: "Study") -> str:
-    name = study.data.provenance.get("model", {}).get("name", "")
-    return title_of(name) if name else "attention heads"
+def _answers(study: "Study") -> list[Answer]:
+    """Return the findings under their questions; the first of each question are for the first screen."""
+    return [
+        Answer(question, str(finding), finding.statistics, question.first and place < FIRST_ANSWERS)
+        for question, findings in study.answers.items()
+        for place, finding in enumerate(findings)
+    ]
 
 
 def _facts(study: "Study") -> list[tuple[str, str]]:
     data = study.data
     kv_heads = getattr(data, "kv_heads", ())
+    counts = [
+        ("head", len(data.heads)),
+        ("layer", len(data.layers)),
+        ("key-value head", len(kv_heads)),
+        ("window", study.windows),
+    ]
     facts = [
-        ("heads", len(data.heads)),
-        ("layers", len(data.layers)),
-        ("key-value heads", len(kv_heads)),
-        ("windows", study.windows),
+        *((word if number == 1 else f"{word}s", number) for word, number in counts),
         ("tokens a window", len(data.tokens(0))),
         ("organized field", study.parameters["field"] if study.organizations else ""),
     ]
@@ -66,12 +76,12 @@ def _about(study: "Study") -> list[tuple[str, str, bool]]:
     parameters = {name: v for name, v in study.parameters.items() if name != "model"}
     options = {f"{stage}.{name}": v for stage in study.results for name, v in study.options[stage].items()}
     rows = [
-        ("Model", ", ".join(f"{name} {value}" for name, value in model.items() if value is not None), False),
+        ("Model", _pairs(model), False),
         ("License of the weights", str(study.about.get("license", "not stated")), False),
         ("Command", str(study.about.get("command", "")), True),
         ("Texts", ", ".join(dict.fromkeys(s for s in provenance.get("sources") or () if s)), False),
-        ("Parameters", shlex.join(f"{name}={value}" for name, value in parameters.items()), True),
-        ("Options", shlex.join(f"{name}={value}" for name, value in options.items()), True),
+        ("Parameters", _assignments(parameters), True),
+        ("Options", _assignments(options), True),
         ("Seed", str(study.parameters["seed"]), False),
         ("Hash of the input", str(provenance.get("input_hash", "")), True),
         ("Versions", _pairs(provenance.get("versions", {})), False),
@@ -82,22 +92,39 @@ def _about(study: "Study") -> list[tuple[str, str, bool]]:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+    return ", ".join(f"{name} {_plain(value)}" for name, value in values.items() if value is not None)
+
+
+def _assignments(values: Mapping[str, Any]) -> str:
+    """Return what was set as a command line has it; what was left open is left out."""
+    said = {name: _plain(value) for name, value in values.items() if value is not None}
+    return shlex.join(f"{name}={value}" for name, value in said.items() if value)
+
+
+def _plain(value: Any) -> str:
+    """Return a value as people write it: lists with commas, no brackets."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}:{_plain(one)}" for name, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return ",".join(_plain(one) for one in value)
+    return "none" if value is None else str(value)
 
 
 def _measures(study: "Study") -> list[dict[str, Any]]:
+    stages = {name: stage for stage, outcome in study.outcomes.items() for name in outcome.columns}
     shown = []
     for name, column in study.columns.items():
-        values = [json_value(value) for value in study.heads[name]]
+        values = json_ready(list(study.heads[name]))
         words = [column.meaning, f"High: {column.direction}." if column.direction else ""]
         shown.append(
             {
                 "key": name,
                 "title": f"{column.title} ({column.unit})" if column.unit else column.title,
                 "meaning": " ".join(word for word in words if word),
+                "stage": stages[name],
                 "panel": column.panel,
                 "table": column.table,
-                "numeric": column.table and not any(isinstance(v, (str, bool)) for v in values),
+                "numeric": not any(isinstance(v, (str, bool)) for v in values),
                 "values": values,
             }
         )

@@ -9,8 +9,8 @@ heads.csv, heads.json      the head table; summary.json, report.html, figures/
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from headscape.errors import FileFormatError, InputError, StorageError
@@ -29,12 +29,7 @@ CAPTURE, TENSORS = "capture", "tensors"
 class StudyFolder:
     """Keeps finished pieces of a study: in memory, and in a folder if there is one.
 
-    Parameters
-    ----------
-    path
-        The folder, or None to keep everything in memory.
-    parameters, input_hash
-        What the study is made from: a folder that was started with others is refused.
+    A folder that was started with other parameters, or for other input, is refused.
     """
 
     def __init__(
@@ -43,25 +38,18 @@ class StudyFolder:
         self.path = None if path is None else Path(path)
         self._parameters, self._hash = parameters, input_hash
         self._store: Store | None = None
+        self._open = ExitStack()
         self._results: dict[str, Result] = {}
 
     def __enter__(self) -> Self:
         if self.path is not None:
-            self._store = Store.create(
-                self.path,
-                KIND,
-                NUMBER,
-                parameters=self._parameters,
-                input_hash=self._hash,
-                seed=self._parameters["seed"],
-            )
+            made: Any = {"parameters": self._parameters, "input_hash": self._hash}
+            store = Store.create(self.path, KIND, NUMBER, **made, seed=self._parameters["seed"])
+            self._store = self._open.enter_context(store)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._store is not None:
-            self._store.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
 
     def has(self, part: str) -> bool:
         """Tell whether a part is finished."""
@@ -83,11 +71,13 @@ class StudyFolder:
 
     def require_same_options(self, stage: Stage, options: Mapping[str, Any]) -> None:
         """Raise if a piece of a stage was finished with other options than these."""
-        finished = [part for part in self._parts() if part.split("-")[0] == stage.name]
+        stored = () if self._store is None else self._store.parts()
+        finished = [part for part in (*self._results, *stored) if part.split("-")[0] == stage.name]
         if not finished:
             return
-        before = self.read(finished[0]).attributes.get("options", {})
-        wanted = json.loads(json.dumps(dict(options)))
+        # An option that the stage did not have when it was finished had its default.
+        known = {**stage.defaults(), **self.read(finished[0]).attributes.get("options", {})}
+        before, wanted = (json.loads(json.dumps(dict(of))) for of in (known, options))
         changed = [name for name in wanted if before.get(name) != wanted[name]]
         if changed:
             old, new = (", ".join(f"{name}={of.get(name)!r}" for name in changed) for of in (before, wanted))
@@ -103,9 +93,6 @@ class StudyFolder:
             if all(self.has(part) for part in parts):
                 found[stage.name] = tuple(self.read(part) for part in parts)
         return found
-
-    def _parts(self) -> list[str]:
-        return [*self._results, *(self._store.parts() if self._store is not None else ())]
 
 
 def stage_results(store: Store, stage: Stage, context: Context, folder: Path) -> tuple[Result, ...] | None:

@@ -44,14 +44,7 @@ def check_model(
 ) -> tuple[list[Judgement], Rows, pd.DataFrame | None]:
     """Return the judgements of all tests on a model, its records, and its differences to a reference.
 
-    Parameters
-    ----------
-    model
-        The model to check.
-    windows
-        The arguments of its forward for each window (a batch of one).
-    against, causal, tolerance, seed, progress
-        As for :func:`headscape.study.check.check`.
+    Windows are the arguments of its forward, batches of one; all else is as for :func:`headscape.check`.
     """
     limits = Tolerances.of_eps(_eps(model))
     judgements: list[Judgement] = []
@@ -223,8 +216,7 @@ def _active_dropout(module: torch.nn.Module) -> float:
     """Return the largest dropout rate of a module that is in training mode: as a layer, or as a number it keeps."""
     if not module.training:
         return 0.0
-    numbers = {name: x for name, x in vars(module).items() if type(x) in (int, float)}
-    rates = [float(x) for name, x in numbers.items() if "dropout" in name]
+    rates = [float(x) for name, x in vars(module).items() if "dropout" in name and type(x) in (int, float)]
     if isinstance(module, torch.nn.Dropout):
         rates.append(module.p)
     return max(rates, default=0.0)

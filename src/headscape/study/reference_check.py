@@ -31,15 +31,7 @@ def head_differences(
 ) -> "pd.DataFrame":
     """Return, per head, the largest relative difference over the windows of keys, logits and probabilities.
 
-    Parameters
-    ----------
-    rows, references
-        The records of each window, of the model and of its reference on the same input.
-
-    Returns
-    -------
-    DataFrame
-        Columns ``stack``, ``layer``, ``head``, ``kv_head``, ``keys``, ``logits``, ``probabilities``.
+    The records are those of each window, of the model and of its reference on the same input.
     """
     table = []
     for records, others in zip(rows, references, strict=True):

@@ -87,8 +87,7 @@ def _open_path(
         return Study.load(place)
     if kind == TENSOR:
         return TensorWindows([load_tensor(place, **tensor_options)], {"source": place.name})
-    loaded = load_model(path, **load)
-    return loaded if tokenizer is None else as_model(loaded, tokenizer)
+    return as_model(load_model(path, **load), tokenizer)
 
 
 def kind_of(path: Path) -> str:

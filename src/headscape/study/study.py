@@ -7,16 +7,22 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from headscape.errors import FileFormatError, InputError
+from headscape.geometry.head_geometry import HeadGeometry
 from headscape.geometry.organization import Organization
+from headscape.models.packaged import title_of
 from headscape.notices import Notice
+from headscape.output import counted
 from headscape.report.page import write_page
+from headscape.report.study_plots import StudyPlots
 from headscape.study.display import page_data
 from headscape.study.folder import (
     CAPTURE,
@@ -30,6 +36,7 @@ from headscape.study.folder import (
 )
 from headscape.study.stages import STAGES, stage_options
 from headscape.study.stages.context import Context, Data, require_capture
+from headscape.study.stages.finding import Finding, Question, as_finding
 from headscape.study.stages.geometry import organization_of
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, Outcome, Stage
@@ -96,6 +103,14 @@ class Study:
             raise InputError('this study has no geometry: run the analysis with the stage "geometry".')
         return self.organizations[0]
 
+    @property
+    def head_geometry(self) -> HeadGeometry:
+        """Tree, EMDs and affinities of the heads over all windows, which the report shows."""
+        if "folders" not in self:
+            raise InputError('this study has no head geometry: run the analysis with the stage "folders".')
+        geometry: HeadGeometry = self["folders"].geometry
+        return geometry
+
     @cached_property
     def options(self) -> dict[str, dict[str, Any]]:
         """The options of every stage, as it ran."""
@@ -112,14 +127,20 @@ class Study:
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
         """What each finished stage says over all windows, by its name."""
-        context = Context(self.data, self.parameters, self.options, self.organizations)
-        return {stage.name: stage.outcome(context, self.results[stage.name]) for stage in self.stages}
+        found: dict[str, Outcome] = {}
+        context = Context(self.data, self.parameters, self.options, self.organizations, earlier=found)
+        for stage in self.stages:
+            found[stage.name] = stage.outcome(context, self.results[stage.name])
+        return found
 
     def __getitem__(self, stage: str) -> Any:
         """Return the result of a stage: ``study["entropy"]`` is an EntropyStudy, for example."""
         if stage not in self.outcomes or self.outcomes[stage].detail is None:
             have = ", ".join(name for name, outcome in self.outcomes.items() if outcome.detail is not None)
-            raise KeyError(f"no result of a stage {stage!r}; this study has: {have or 'none'}.")
+            raise KeyError(
+                f"no result of a stage {stage!r}; this study has: {have or 'none'}. hs.analyze(study, out=its folder, "
+                f"stages=[{stage!r}]) adds one."
+            )
         return self.outcomes[stage].detail
 
     def __contains__(self, stage: str) -> bool:
@@ -148,11 +169,22 @@ class Study:
         return tuple(notice for outcome in self.outcomes.values() for notice in outcome.notices)
 
     @cached_property
-    def findings(self) -> tuple[str, ...]:
-        """What the numbers say, in sentences; the most important first."""
-        outcomes = sorted(self.outcomes.items(), key=lambda item: item[0] == "geometry")
-        first = [s for _, outcome in outcomes for s in outcome.findings[: outcome.headlines]]
-        return (*first, *(s for _, outcome in outcomes for s in outcome.findings[outcome.headlines :]))
+    def findings(self) -> tuple[Finding, ...]:
+        """What the numbers say, in sentences, in the order of the questions that they answer."""
+        found = [as_finding(sentence) for outcome in self.outcomes.values() for sentence in outcome.findings]
+        return tuple(sorted(found, key=lambda finding: finding.question.place))
+
+    @property
+    def answers(self) -> dict[Question, tuple[Finding, ...]]:
+        """The findings by the question that they answer, in the order in which people ask."""
+        grouped = groupby(self.findings, key=lambda finding: finding.question)
+        return {question: tuple(found) for question, found in grouped}
+
+    @property
+    def title(self) -> str:
+        """The name of the model as people know it."""
+        name = self.data.provenance.get("model", {}).get("name", "")
+        return title_of(name) if name else "attention heads"
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -173,6 +205,37 @@ class Study:
         shown = [stage for stage in self.stages if not self.results[stage.name][0].missing]
         return {name: figure for stage in shown for name, figure in stage.figures(self, head).items()}
 
+    @property
+    def plot(self) -> StudyPlots:
+        """Pictures on matplotlib axes: ``study.plot.map()``, ``.tree()``, ``.head(5, 3)``, ``.entropy()``."""
+        return StudyPlots(self)
+
+    def attention(
+        self, layer: int, head: int, window: int = 0, *, organized: bool = False, field: str | None = None
+    ) -> NDArray[Any]:
+        """Return a field of one head in one window, (query, key).
+
+        Parameters
+        ----------
+        layer, head, window
+            Which head, in which window.
+        organized
+            In the order of the window's query and key trees.
+        field
+            "probs" (the default), "logits" or "energy"; tensors have only their own.
+        """
+        pair = (layer, head)
+        self._index(pair)
+        if isinstance(self.data, Capture):
+            values = self.data.tensor(window, field or "probs", heads=[pair]).head(*pair)
+        else:
+            values = self.data.tensor(window, field).head(*pair)
+        if not organized:
+            return values
+        self.organization  # noqa: B018  raises where there is none
+        order = self.organizations[window].order
+        return np.asarray(values[np.ix_(order["query"], order["key"])])
+
     def summary(self) -> dict[str, Any]:
         """Return findings, warnings, parameters and times as one dict that JSON can hold."""
         return {
@@ -181,6 +244,10 @@ class Study:
             "windows": self.windows,
             "heads": len(self.heads),
             "findings": list(self.findings),
+            "answers": {
+                str(question): [{"finding": str(one), "statistics": one.statistics} for one in answers]
+                for question, answers in self.answers.items()
+            },
             "warnings": [{"name": w.name, "axis": w.axis, "message": w.message} for w in self.warnings],
             "stages": list(self.results),
             "parameters": dict(self.parameters),
@@ -228,9 +295,9 @@ class Study:
             return cls(data, results, parameters, _read_about(folder, store), folder)
 
     def nearest(self, layer: int, head: int, count: int = 8) -> pd.DataFrame:
-        """Return the heads nearest to one in the tree EMD of the first window."""
+        """Return the heads nearest to one in the tree EMD, mean over windows."""
         index = self._index((layer, head))
-        distances = self.organization.emd["head"][index]
+        distances = self.head_geometry.emd[index]
         order = [int(i) for i in np.argsort(distances, kind="stable") if i != index][:count]
         frame = self.heads.iloc[order][[]].reset_index()
         frame["emd"] = distances[order]
@@ -246,7 +313,8 @@ class Study:
     def __repr__(self) -> str:
         name = self.data.provenance.get("model", {}).get("name", "model")
         stages = ", ".join(self.results) or "none"
-        return f"Study({name}: {len(self.heads)} heads, {self.windows} windows; stages: {stages})"
+        sizes = f"{counted(len(self.heads), 'head')}, {counted(self.windows, 'window')}"
+        return f"Study({name}: {sizes}; stages: {stages})"
 
     def _repr_html_(self) -> str:
         """Show findings, warnings and the head table in notebooks."""

@@ -6,9 +6,9 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from headscape.output import json_ready
 from headscape.tensor.store import explain_write_errors, write_text_atomically
 
 
@@ -21,18 +21,8 @@ def table_records(heads: pd.DataFrame) -> list[dict[str, Any]]:
     >>> table_records(frame)
     [{'layer': 0, 'head': 1, 'mu_K': None}]
     """
-    return [
-        {str(name): json_value(value) for name, value in row.items()}
-        for row in heads.reset_index().to_dict("records")
-    ]
-
-
-def json_value(value: Any) -> Any:
-    """Return a cell as a plain Python value; NaN and infinities, which JSON does not have, become None."""
-    plain = value.item() if isinstance(value, np.generic) else value
-    if isinstance(plain, float) and not np.isfinite(plain):
-        return None
-    return plain
+    records: list[dict[str, Any]] = json_ready(heads.reset_index().to_dict("records"))
+    return records
 
 
 def write_tables(

@@ -31,8 +31,9 @@ from headscape.tensor.capture_window import (
 )
 from headscape.tensor.checks import as_float_array
 from headscape.tensor.fields import field_of_head
-from headscape.tensor.network_tensor import NetworkTensor
+from headscape.tensor.network_tensor import WITHOUT_SINKS, NetworkTensor
 from headscape.tensor.safe_reading import explain_read_errors
+from headscape.tensor.sinks import without_sinks
 from headscape.tensor.store import Store, content_hash
 
 __all__ = ["AttentionRecord", "Capture", "window_name"]
@@ -203,8 +204,13 @@ class Capture:
     @property
     def kv_heads(self) -> tuple[tuple[int, int], ...]:
         """All (layer, key-value head) pairs, layer-major."""
+        return tuple(dict.fromkeys(self.kv_head_of_heads))
+
+    @property
+    def kv_head_of_heads(self) -> tuple[tuple[int, int], ...]:
+        """The (layer, key-value head) pair that each of the heads reads."""
         groups = {i.layer: i.n_heads // i.n_kv_heads for i in self._layers if i.stack == self.stack}
-        return tuple(dict.fromkeys((layer, head // groups[layer]) for layer, head in self.heads))
+        return tuple((layer, head // groups[layer]) for layer, head in self.heads)
 
     def select(
         self,
@@ -268,7 +274,8 @@ class Capture:
         window
             Number of the window.
         field
-            "probs", "logits" or "energy" (see :mod:`headscape.tensor.fields`).
+            "probs", "logits" or "energy" (see :mod:`headscape.tensor.fields`), or "probs_without_sinks" (see
+            :mod:`headscape.tensor.sinks`; sinks are found in the heads that are asked for).
         layers
             Only these layers.
         heads
@@ -279,6 +286,8 @@ class Capture:
         Time O(H L^2 d); memory 4 H L^2 bytes for the result and one head beside it. Heads that are not asked
         for are not read.
         """
+        if field == WITHOUT_SINKS:
+            return without_sinks(self.tensor(window, "probs", layers, heads))
         pairs = self._pairs(layers, heads)
         data: Float32Array | None = None
         for index, (layer, values) in enumerate(self._fields(window, pairs, field)):

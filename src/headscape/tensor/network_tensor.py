@@ -12,7 +12,8 @@ from headscape.errors import InputError
 from headscape.tensor.checks import FloatArray, as_float_array, require_axes, require_finite
 
 AXES = ("query", "key", "head")
-FIELDS = ("probs", "logits", "energy")
+WITHOUT_SINKS = "probs_without_sinks"
+FIELDS = ("probs", "logits", "energy", WITHOUT_SINKS)
 LAYER_AXES = ("layer", "head", "query", "key")
 
 
@@ -36,7 +37,8 @@ class NetworkTensor:
     key_tokens
         One string per key, for cross-attention.
     field
-        What the numbers are: "probs", "logits", "energy", or any other word for data from elsewhere.
+        What the numbers are: "probs", "logits", "energy", "probs_without_sinks", or any other word for data from
+        elsewhere.
     provenance
         Where the tensor comes from: model, text, window, parameters.
 

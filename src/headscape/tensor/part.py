@@ -2,7 +2,7 @@
 
     parts/NAME/zarr.json       attributes of the part
     parts/NAME/ARRAY/...       one zarr array each: zarr.json and chunks
-    parts/NAME/part.json       the marker: arrays (shape, dtype, number of chunks), files (size, digest)
+    parts/NAME/part.json       the marker: NAME, arrays (shape, dtype, number of chunks), files (size, digest)
 
 zarr takes a chunk that is missing for one full of zeros. Hence the marker: every file that is read must be in it
 with the same size and a digest of its name and bytes, so that none is lost, changed or exchanged for another one.
@@ -89,6 +89,7 @@ class PartWriter:
 
     folder: Path
     group: zarr.Group
+    name: str
     _arrays: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def array(self, name: str, data: NDArray[Any], chunks: tuple[int, ...] | None = None) -> None:
@@ -117,7 +118,12 @@ class PartWriter:
                 files[key] = (len(data), file_digest(key, data))
         for name, array in self._arrays.items():
             array["chunks"] = sum(key.startswith(f"{name}/c") for key in files)
-        marker: dict[str, Any] = {"format": _FORMAT, "arrays": self._arrays, "files": files}
+        marker: dict[str, Any] = {
+            "format": _FORMAT,
+            "name": self.name,
+            "arrays": self._arrays,
+            "files": files,
+        }
         text = json.dumps({**marker, "digest": json_digest(marker)}, sort_keys=True)
         (self.folder / MARKER).write_text(text, encoding="utf-8")
 
@@ -141,6 +147,10 @@ class Part:
                 raise FileFormatError(f"{error} {advice(path)}") from None
             if marker is not None and (marker["format"], marker["digest"]) != (_FORMAT, json_digest(marker)):
                 raise FileFormatError(f"{path} is damaged: {MARKER} is not what was written. {advice(path)}")
+            if marker is not None and marker.get("name", path.name) != path.name:
+                raise FileFormatError(
+                    f"{path} is damaged: it holds the part {marker['name']!r}. {advice(path)}"
+                )
             files = SafeFiles(path, None if marker is None else marker["files"], advice(path))
             group = zarr.open_group(files, mode="r", zarr_format=3)
             return cls(path, group, None if marker is None else marker["arrays"])

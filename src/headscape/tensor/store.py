@@ -227,7 +227,7 @@ class Store:
         partial = self.path / "parts" / f"{_PARTIAL}{uuid.uuid4().hex[:8]}-{name}"
         with explain_write_errors(final):
             try:
-                part = PartWriter(partial, zarr.open_group(partial, mode="w", zarr_format=3))
+                part = PartWriter(partial, zarr.open_group(partial, mode="w", zarr_format=3), name)
                 yield part
                 part.finish()
                 partial.rename(final)

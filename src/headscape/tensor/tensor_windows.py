@@ -11,7 +11,8 @@ import numpy as np
 from headscape.errors import FileFormatError, InputError
 from headscape.tensor.capture import window_name
 from headscape.tensor.files import load_tensor, save_tensor
-from headscape.tensor.network_tensor import NetworkTensor
+from headscape.tensor.network_tensor import WITHOUT_SINKS, NetworkTensor
+from headscape.tensor.sinks import without_sinks
 from headscape.tensor.store import content_hash
 
 Loader = Callable[[], NetworkTensor]
@@ -101,8 +102,10 @@ class TensorWindows:
         return TensorWindows(chosen, self.provenance)
 
     def tensor(self, window: int, field: str | None = None) -> NetworkTensor:
-        """Return the tensor of a window; only the field that it holds can be had."""
+        """Return the tensor of a window: the field that it holds, or of probabilities also those without sinks."""
         x = self._tensor(window)
+        if field == WITHOUT_SINKS and x.field == "probs":
+            return without_sinks(x)
         if field is not None and field != x.field:
             raise InputError(
                 f"the tensors hold {x.field!r}, but {field!r} is needed: pass a capture or a model, which have all "

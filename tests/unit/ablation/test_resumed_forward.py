@@ -8,7 +8,7 @@ import headscape.ablation.resumed_forward as prefix_module
 from evaluator_cases import evidence_of
 from headscape.ablation.resumed_forward import Prefix
 from headscape.models.adapters.attention_interface import NAME
-from headscape.recorder.gates import observed_plainly, switched_off
+from headscape.recorder.gates import gated, switched_off
 from tiny_models import CAUSAL, SEQ2SEQ, inputs_of, tiny_causal_model, tiny_model, token_ids
 
 LAYERS = {"num_hidden_layers": 4}
@@ -29,7 +29,7 @@ ENTERED = [
 def prefix_of(family, model=None, rows=3, **changes):
     model = model or (tiny_causal_model if family in CAUSAL else tiny_model)(family, **changes)
     evaluator = evidence_of(model, inputs_of(family, rows=rows))
-    with observed_plainly(model):
+    with gated(evaluator.modules, {}):
         return Prefix(evaluator.modules, evaluator.objective), evaluator
 
 

@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscape.analysis.redundancy import mean_head_tree, redundancy_order
+from headscape.analysis.redundancy import redundancy_order
 from headscape.errors import InputError
+from headscape.geometry.head_geometry import head_geometry
 from headscape.geometry.partition_tree import PartitionTree
 from samples import random_tree, trees
 
@@ -63,17 +64,18 @@ def test_the_tree_of_the_mean_distances_finds_duplicates():
         points = np.vstack([rng.normal(size=(3, 2)) * 0.1 + center for center in ([0, 0], [4, 0], [0, 5])])
         points[7] = points[6]
         windows.append(scale * np.linalg.norm(points[:, None] - points, axis=2))
-    emd, tree = mean_head_tree(windows)
-    assert redundancy_order(emd, tree)[0] in (6, 7)
-    assert [[0, 1, 2], [3, 4, 5], [6, 7, 8]] in [sorted(map(sorted, level)) for level in tree.levels()]
-    wanted = np.mean([window / np.median(window) for window in windows], axis=0)
-    np.testing.assert_allclose(emd, wanted)
+    heads = head_geometry(windows)
+    assert redundancy_order(heads.emd, heads.tree)[0] in (6, 7)
+    assert [[0, 1, 2], [3, 4, 5], [6, 7, 8]] in [sorted(map(sorted, level)) for level in heads.tree.levels()]
+    medians = [np.median(window) for window in windows]
+    wanted = np.mean([window / median for window, median in zip(windows, medians, strict=True)], axis=0)
+    np.testing.assert_allclose(heads.emd, wanted * np.mean(medians))
 
 
 def test_heads_that_are_all_alike_are_still_ordered():
-    emd, tree = mean_head_tree([np.zeros((5, 5))])
-    assert np.isfinite(emd).all()
-    assert sorted(redundancy_order(emd, tree).tolist()) == list(range(5))
+    heads = head_geometry([np.zeros((5, 5))])
+    assert np.isfinite(heads.emd).all()
+    assert sorted(redundancy_order(heads.emd, heads.tree).tolist()) == list(range(5))
 
 
 def test_one_point():

@@ -300,4 +300,4 @@ def test_two_runs_do_not_write_to_the_same_folder(tmp_path):
             pass
     with claimed(tmp_path / "new" / "out"):
         pass
-    assert list((tmp_path / "new").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []

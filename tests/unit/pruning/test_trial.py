@@ -185,7 +185,7 @@ def test_one_window_has_no_interval_but_a_summary():
         ({"fraction": None}, "either fraction=.* or heads="),
         (
             {"fraction": 0.2},
-            "0.2 of 8 heads is 1, and a layer of 4 heads on 2 key-value heads loses at least 2",
+            r"0.2 of 8 heads is 1, but a layer loses at least 2 at once: the smallest fraction .* is 0\.25\.",
         ),
         ({"heads": []}, "heads must name at least one"),
         ({"heads": [(0, 0), (0, 1), (0, 2), (0, 3)]}, "all 4 of layer 0 are to go"),
@@ -197,6 +197,26 @@ def test_one_window_has_no_interval_but_a_summary():
 def test_bad_requests(options, message):
     with pytest.raises(InputError, match=message):
         trial_of(tiny_causal_model("Llama"), **options)
+
+
+def test_the_smallest_fraction_that_is_named_removes_something():
+    model = tiny_causal_model("Llama")
+    with pytest.raises(InputError, match="smallest fraction") as refused:
+        trial_of(model, fraction=0.001)
+    named = float(str(refused.value).split()[-1].rstrip("."))
+    assert len(trial_of(model, fraction=named, repair=False).heads) == 2
+
+
+def test_one_window_and_one_head_are_singular():
+    trial = hs.pruning_trial(
+        tiny_causal_model("GPT2"), EVALUATION[:1], calibration=CALIBRATION[:1], heads=[(0, 1)], repair=False
+    )
+    assert "on 1 held-out window." in trial.findings[0]
+    pruned = trial.prune(timing=False)
+    assert pruned.manifest.calibration == "1 window"
+    assert "1 of 8 heads was removed, from 1 of 2 layers" in pruned.description
+    assert "without 1 attention head\n" in pruned.card
+    assert "1 calibration window, evaluated on 1 held-out window." in pruned.card
 
 
 def test_families_that_cannot_be_cut_are_told_before_anything_long(monkeypatch):

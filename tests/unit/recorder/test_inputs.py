@@ -63,7 +63,7 @@ def test_special_tokens_go_around_every_window(llama):
     assert [ids[-1] for ids in ids_of(windows)] == [2, 2]
     assert {len(ids) for ids in ids_of(windows)} == {5}
     assert special_tokens(Letters(special=True)) == ((1,), (2,))
-    with pytest.raises(InputError, match="length=2 leaves no room beside the 2 special tokens"):
+    with pytest.raises(InputError, match=r"length \(--length\) is 2, .* no room beside the 2 special"):
         read(llama, "abcdefg", tokenizer=Letters(special=True), length=2)
 
 
@@ -134,7 +134,7 @@ def test_text_files_can_be_joined(llama, tmp_path):
 
 def test_several_text_files_that_cannot_be_sampled(llama, tmp_path):
     a, b = write(tmp_path / "a.txt", "abcdefghijk"), write(tmp_path / "b.txt", "abcdefg")
-    with pytest.raises(InputError, match="windows=1 is too few for 2 texts: pass windows=2"):
+    with pytest.raises(InputError, match=r"windows \(--windows\) must be at least 2 for 2 texts, but is 1"):
         read(llama, [a, b], windows=1)
     with pytest.raises(InputError, match=r"expected 2 windows of 5 tokens, but b\.txt has only 1"):
         read(llama, [a, b], windows=4)
@@ -202,7 +202,7 @@ def test_labels_are_readable_or_the_names_of_tokens():
 @pytest.mark.parametrize(
     ("inputs", "options", "message"),
     [
-        ("abc", {}, "the text has 3 tokens, but length=5: pass length=3 or more text"),
+        ("abc", {}, r"the text has 3 tokens, but length \(--length\) is 5: pass a smaller length"),
         ([5, 6, 7], {}, "got 3 token ids, but length=5: pass length=3 or more tokens"),
         ("abcdef", {"sample": "last"}, "sample must be one of spread, first, random, but is 'last'"),
         ([[5, 6]], {"sample": "last"}, "sample must be one of spread, first, random"),
@@ -213,8 +213,10 @@ def test_labels_are_readable_or_the_names_of_tokens():
             {"windows": 3},
             "expected 3 windows of 5 tokens, but the text has only 2",
         ),
+        ("abcde", {"windows": 1, "length": 9}, r"has 5 tokens, but length \(--length\) is 9"),
+        ("a", {}, "the text has 1 token, but"),
         ([[5, 6]], {"windows": 2}, "expected 2 windows of 5 tokens, but the input has only 1"),
-        (["abcdef", "abc"], {}, "text 1 of the list: .* 3 tokens, but length=5.*join=True.*length=None"),
+        (["abcdef", "abc"], {}, r"text 1 of the list: .* 3 tokens, .*is 5.*join=True.*length=None"),
         ([], {}, "the list of inputs is empty"),
         (7, {}, "inputs must be text, .*, but is int"),
         ("abcdef", {"length": 0}, "length must be a positive integer, but is 0"),

@@ -3,6 +3,8 @@ import html as html_module
 import io
 import json
 import re
+import zlib
+from dataclasses import replace
 from importlib import util
 
 import numpy as np
@@ -12,6 +14,7 @@ from matplotlib.image import imread
 from headscape.errors import MissingDependencyError
 from headscape.report.page import PageData, _without_module_wrapper, page_html
 from headscape.report.pictures import float_text, gray_png, root_bytes, signed_bytes
+from headscape.report.section import Chart, Section
 from headscape.study.display import page_data
 from studies import ODD_NAME, ODD_TOKENS, small_study
 
@@ -81,28 +84,35 @@ def test_what_is_embedded_equals_the_study(study, data):
     assert list(columns["haar_entropy"]) == study.heads["haar_entropy"].tolist()
     assert all(html_module.escape(sentence) in page for sentence in study.findings)
     assert all(html_module.escape(warning.message) in page for warning in study.warnings)
-    assert tuple(found["window"]["tokens"]["query"][: len(ODD_TOKENS)]) == ODD_TOKENS
+    assert tuple(found["window"]["windows"][0]["tokens"]["query"][: len(ODD_TOKENS)]) == ODD_TOKENS
     assert f'<h1 id="title">{html_module.escape(ODD_NAME)}</h1>' in page
 
 
-def test_pictures_hold_the_attention_of_their_head(study, data):
-    window = section(data, "window")
+def test_without_room_for_queries_and_keys_pictures_hold_the_attention(study, monkeypatch):
+    monkeypatch.setattr("headscape.study.stages.pictures.PACKED_BYTES", 1)
+    other = small_study(name=ODD_NAME, stages=["geometry"])
+    window = section(page_data(other), "window")["windows"][0]
     png = base64.b64decode(window["attention"]["png"][5])
     pixels = np.round(imread(io.BytesIO(png), format="png") * 255)
-    layer, head = study.capture.heads[5]
-    attention = study.capture.tensor(0).head(layer, head)
-    np.testing.assert_allclose((pixels / 255) ** 2 * window["attention"]["high"][5], attention, atol=0.02)
-    assert sorted(window["query_order"]) == list(range(24))
+    attention = other.attention(*other.capture.heads[5])
+    np.testing.assert_allclose((pixels / 255) ** 2 * window["attention"]["limit"][5], attention, atol=0.02)
+    assert sorted(window["order"]["query"]) == list(range(24))
+    assert "queries" not in window
 
 
-def test_the_tree_and_the_nearest_heads_are_those_of_the_organization(study, data):
+def test_the_tree_and_the_nearest_heads_are_those_of_the_mean_geometry(study, data):
     geometry = section(data, "geometry")
-    emd = study.organization.emd["head"]
+    heads = study["folders"].geometry
+    emd = heads.emd
     for head, near in enumerate(geometry["nearest"]["index"]):
         assert head not in near
         np.testing.assert_allclose(geometry["nearest"]["emd"][head], emd[head][near])
         assert geometry["nearest"]["emd"][head] == sorted(geometry["nearest"]["emd"][head])
-    assert geometry["order"] == study.organization.order["head"].tolist()
+    assert geometry["order"] == heads.tree.order.tolist()
+    assert geometry["folder_names"] == list(study["folders"].names)
+    for key in ("support", "folder_names"):
+        assert len(geometry[key]) == len(geometry["folders"]["start"])
+    assert len(geometry["coordinates_follow"]) == 3
     assert geometry["folders"]["stop"][0] == len(study.heads)
 
 
@@ -115,6 +125,32 @@ def test_sections_of_missing_stages_are_left_out():
 def test_about_names_license_command_seed_and_versions(data):
     labels = {label for label, _, _ in data.about}
     assert {"License of the weights", "Command", "Parameters", "Seed", "Time"} <= labels
+
+
+def test_about_prints_no_python_values():
+    study = small_study(windows=1, stages=["entropy"])
+    about = {label: value for label, value, _ in page_data(study).about}
+    assert None in {**study.parameters, **study.options["entropy"]}.values()
+    assert not re.search(r"None|[\[\]{}]", " ".join(about.values()))
+
+
+def test_one_of_a_kind_is_singular():
+    facts = dict(page_data(small_study(windows=1, layers=1, stages=[])).facts)
+    assert facts["window"] == facts["layer"] == "1"
+    assert facts["heads"] == "4"
+
+
+def test_the_first_finding_opens_the_page(study, data):
+    words = page_html(data).partition("<script")[0]
+    opening = html_module.escape(study.findings[0])
+    assert re.search(rf'<p id="opening" class="opening( long)?">{re.escape(opening)}</p>', words)
+    assert words.count(opening) == 1
+
+
+def test_headings_of_ready_made_charts_can_have_help(data):
+    chart = Chart("Title", ({"type": "bar"},), help='What a "bar" is.', docs="docs/glossary.md")
+    page = page_html(replace(data, sections=(Section("x", charts=(chart,)),)))
+    assert 'data-help="What a &quot;bar&quot; is." data-docs="docs/glossary.md">Title</h2>' in page
 
 
 def test_values_that_are_no_numbers_become_null():
@@ -132,9 +168,10 @@ def test_without_plotly_the_report_says_what_to_install(data, monkeypatch):
 
 
 def test_plotly_starts_without_its_module_wrapper(data):
-    script = re.search(
+    packed = re.search(
         r'<script type="text/plain" id="plotly">(.*?)</script>', page_html(data), re.DOTALL
     ).group(1)
+    script = zlib.decompress(base64.b64decode(packed)).decode()
     license_, _, code = script.partition("*/\n")
     assert "MIT license" in license_
     assert code.startswith('"use strict";var Plotly=')
@@ -146,12 +183,15 @@ def test_a_library_in_another_form_stays_as_it_is():
         assert _without_module_wrapper(script) == script
 
 
-def test_many_heads_get_smaller_pictures(monkeypatch):
-    assert section(page_data(small_study(windows=1, length=80, stages=["geometry"])), "window")["rows"] == 80
-    monkeypatch.setattr("headscape.study.stages.pictures.MANY_HEADS", 5)
-    window = section(page_data(small_study(windows=1, length=80, stages=["geometry"])), "window")
-    assert (window["rows"], window["columns"]) == (64, 64)
-    assert "first 64 of 80 tokens" in window["note"]
+def test_many_cells_become_means_over_blocks(monkeypatch):
+    monkeypatch.setattr("headscape.study.stages.pictures.PACKED_BYTES", 1)
+    monkeypatch.setattr("headscape.study.stages.pictures.CELLS", 12 * 3 * 20**2)
+    window = section(page_data(small_study(windows=1, length=80, stages=["geometry"])), "window")["windows"][
+        0
+    ]
+    assert (window["rows"], window["columns"], window["cells"]) == (80, 80, [20, 20])
+    assert "block of about 4 x 4 tokens" in window["note"]
+    assert len(window["organized"]["png"]) == 12
 
 
 def test_floats_travel_as_little_endian_singles():

@@ -84,7 +84,8 @@ def test_every_window_is_organized_once_and_its_trees_are_used(monkeypatch):
 
 def test_findings_speak_of_the_numbers(study):
     text = " ".join(study.findings)
-    assert study["entropy"].stability.verdict in study.findings[0]
+    assert study["patterns"].sentence == study.findings[0]
+    assert study["entropy"].stability.verdict in study.findings
     assert f"{np.median(study['energy'].tables.kv_heads['mu_K']):.2f}" in text
     assert "12 heads" in text
 
@@ -112,14 +113,14 @@ def test_only_chosen_stages_run():
 def test_softmax_joins_when_asked_for_and_says_its_verdict():
     assert "softmax" not in small_study(windows=1).results
     study = small_study(stages=["+softmax"], windows=1)
-    assert list(study.results)[-5:] == ["entropy", "energy", "regularity", "interaction", "softmax"]
+    assert list(study.results)[-4:] == ["energy", "regularity", "interaction", "softmax"]
     alone = softmax_invariance(study.capture, windows=1)
     assert alone.verdict in study.findings
     np.testing.assert_allclose(study.heads["softmax_residual"], alone.of_heads("residual"))
 
 
 def test_unknown_stages_are_named():
-    with pytest.raises(InputError, match=r"stages are geometry, entropy, energy.*'entropie'"):
+    with pytest.raises(InputError, match=r"stages are geometry, .*entropy.*energy.*'entropie'"):
         small_study(stages=["entropie"])
 
 
@@ -177,7 +178,7 @@ def test_a_finished_study_is_read_not_measured(tmp_path):
 def test_a_stage_can_be_added_later(tmp_path):
     small_study(out=tmp_path, stages=["entropy"])
     study = small_study(out=tmp_path, stages=["energy"])
-    assert list(study.results) == ["pictures", "geometry", "entropy", "energy"]
+    assert list(study.results) == ["pictures", "geometry", "folders", "entropy", "energy"]
 
 
 def test_a_folder_of_other_parameters_is_refused(tmp_path):
@@ -327,7 +328,7 @@ def test_few_windows_say_nothing_that_needs_more(study):
 def test_a_stage_is_added_to_a_study_in_its_own_folder(tmp_path):
     small_study(out=tmp_path, stages=["entropy"], k=50)
     study = analyze(tmp_path, stages=["energy"], out=tmp_path, n_iter=1, k=50)
-    assert list(study.results) == ["pictures", "geometry", "entropy", "energy"]
+    assert list(study.results) == ["pictures", "geometry", "folders", "entropy", "energy"]
     assert study.windows == 3
 
 

@@ -20,9 +20,9 @@ def test_every_kind_of_model_ends_in_a_table_and_a_page(family):
     assert study.windows == 2
     assert len(study.heads) == 8
     assert study.heads[["haar_entropy", "mu_K", "k90"]].notna().all(axis=None)
-    window = next(s.data for s in page_data(study).sections if s.key == "window")
-    assert len(window["attention"]["png"]) == 8
-    assert len(window["query_order"]) == window["rows"]
+    window = next(s.data for s in page_data(study).sections if s.key == "window")["windows"][0]
+    assert len(window["queries"]) == 8
+    assert len(window["order"]["query"]) == window["rows"]
 
 
 def test_another_stack_can_be_chosen():
@@ -30,7 +30,7 @@ def test_another_stack_can_be_chosen():
     tensor = study.capture.tensor(0)
     assert study.capture.stack == "cross"
     assert tensor.shape[:2] == (7, 12)
-    window = next(s.data for s in page_data(study).sections if s.key == "window")
+    window = next(s.data for s in page_data(study).sections if s.key == "window")["windows"][0]
     assert (window["rows"], window["columns"]) == (7, 12)
 
 

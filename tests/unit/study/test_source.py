@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[3]
 TINY = ROOT / "examples" / "tiny_model"
 QUICK = {
     "analyze": ["--stages", "entropy", "--n-iter", "1", "--set", "k=20"],
+    "patterns": ["--figures", "none"],
     "entropy": ["--n-iter", "1", "--k", "20", "--figures", "none"],
     "energy": ["--figures", "none"],
     "softmax": ["--n-iter", "1", "--heads", "0.0", "--figures", "none"],

@@ -177,3 +177,15 @@ def test_shapes_that_do_not_fit_are_refused_before_memory_is_taken(older, shape)
 
 def test_zarr_itself_still_reads_a_part(part):
     np.testing.assert_array_equal(zarr.open_array(part / "x", mode="r")[...], X)
+
+
+def test_parts_cannot_change_places(tmp_path):
+    with Store.create(tmp_path / "store", "kind", parameters={}, input_hash="0") as store:
+        for number, name in enumerate(("first", "second")):
+            with store.writing(name) as part:
+                part.array("x", np.full(4, float(number)))
+    parts = tmp_path / "store" / "parts"
+    for old, new in (("first", "kept"), ("second", "first"), ("kept", "second")):
+        (parts / old).rename(parts / new)
+    with pytest.raises(FileFormatError, match="holds the part 'second'"):
+        Store.open(tmp_path / "store", "kind").read("first")

@@ -4,13 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.ablation.head_evaluator import HeadEvaluator
-from headscape.analysis.redundancy import mean_head_tree, redundancy_order
+from headscape.analysis.redundancy import redundancy_order
+from headscape.geometry.head_geometry import head_geometry
 
 
 def tree_redundancy(evaluator: HeadEvaluator) -> NDArray[np.float64]:
     """Return the place of every head in the order of :func:`headscape.analysis.redundancy.redundancy_order`."""
-    emds = [organization.emd["head"] for organization in evaluator.organizations]
-    order = redundancy_order(*mean_head_tree(emds))
-    places = np.empty(len(order))
-    places[order] = np.arange(len(order))
-    return places
+    heads = head_geometry([organization.emd["head"] for organization in evaluator.organizations])
+    return np.argsort(redundancy_order(heads.emd, heads.tree)).astype(np.float64)

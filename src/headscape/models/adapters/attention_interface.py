@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -83,40 +84,30 @@ def attention(
     """Show a call to the module's observers and return the attention output (batch, query, head, d)."""
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     _require_mask(module, query, attention_mask)
+    terms = (attention_mask, position_bias, scale, softcap, s_aux)
+    call = AttentionCall("", ("", "self"), 0, module, query, key, value, *terms)
     gates = []
     for name, numbers, observer in _watched.get(module, ()):
-        at = numbers.of(name)
-        call = AttentionCall(
-            name, *at, module, query, key, value, attention_mask, position_bias, scale, softcap, s_aux
-        )
-        if (gate := observer.see(call)) is not None:
-            gates.append(gate)
-    if softcap is None and s_aux is None:
-        output = _sdpa(module, query, key, value, attention_mask, scale, dropout, position_bias)
-    else:
-        added = [term for term in (attention_mask, position_bias) if term is not None]
-        output = _explicit(query, key, value, added, scale, dropout, softcap, s_aux)
-    for gate in gates:
+        group, layer = numbers.of(name)
+        gates.append(observer.see(replace(call, name=name, group=group, layer=layer)))
+    output = _sdpa(call, dropout) if softcap is None and s_aux is None else _explicit(call, dropout)
+    for gate in (gate for gate in gates if gate is not None):
         output = output * gate.to(output)[..., None, :, None]
     return output, None
 
 
-def own_code(call: AttentionCall, implementation: str) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-    """Return output and probabilities that one of the model's own implementations gives for a call, if it has it."""
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    own = eager = getattr(sys.modules[type(call.module).__module__], "eager_attention_forward", None)
-    if implementation != "eager":
-        own = ALL_ATTENTION_FUNCTIONS.get(implementation, eager)
-    if own is None:
+def own_probabilities(call: AttentionCall) -> torch.Tensor | None:
+    """Return the probabilities (batch, head, query, key) that the model's own eager code gives, if it has such code."""
+    eager = getattr(sys.modules[type(call.module).__module__], "eager_attention_forward", None)
+    if eager is None:
         return None
     # Plain causal masks are kept in half precision here; the model's own code wants its own dtype.
     mask = None if call.mask is None else call.mask.to(call.queries.dtype)
     extra = {"softcap": call.softcap, "position_bias": call.bias, "s_aux": call.sinks}
     given = {name: value for name, value in extra.items() if value is not None}
-    found: tuple[torch.Tensor, torch.Tensor | None] = own(
+    found: torch.Tensor | None = eager(
         call.module, call.queries, call.keys, call.values, mask, scaling=call.scale, dropout=0.0, **given
-    )
+    )[1]
     return found
 
 
@@ -143,10 +134,10 @@ def explicit_mask(*args: Any, dtype: torch.dtype | None = None, **options: Any) 
     causal = is_plain_causal(visible)
     dtype = torch.float16 if causal else dtype or torch.float32
     zero = torch.zeros((), device=visible.device, dtype=dtype)
-    mask = torch.where(visible, zero, torch.finfo(dtype).min)
+    mask: Any = torch.where(visible, zero, torch.finfo(dtype).min)
     if causal:
-        _remember(mask, True)
-    return mask
+        mask._headscape_causal = True
+    return mask  # type: ignore[no-any-return]
 
 
 def _require_mask(module: torch.nn.Module, query: torch.Tensor, mask: torch.Tensor | None) -> None:
@@ -172,19 +163,15 @@ def _configs(model: torch.nn.Module) -> list[Any]:
     return list(found.values())
 
 
-def is_plain_causal(mask: torch.Tensor) -> bool:
+def is_plain_causal(mask: Any) -> bool:
     """Tell whether a mask (batch, 1, query, key) hides exactly the future, in every row of the batch.
 
     The mask is float, or True where a key is visible. It is looked at once, in blocks of rows: a model hands
     the same mask to all its layers.
     """
-    known: bool | None = getattr(mask, "_headscape_causal", None)
-    return _remember(mask, _hides_the_future_only(mask)) if known is None else known
-
-
-def _remember(mask: Any, causal: bool) -> bool:
-    mask._headscape_causal = causal
-    return causal
+    if not hasattr(mask, "_headscape_causal"):
+        mask._headscape_causal = _hides_the_future_only(mask)
+    return bool(mask._headscape_causal)
 
 
 def _hides_the_future_only(mask: torch.Tensor) -> bool:
@@ -205,59 +192,35 @@ def _hides_the_future_only(mask: torch.Tensor) -> bool:
     return True
 
 
-def _sdpa(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    scale: float,
-    dropout: float,
-    bias: torch.Tensor | None,
-) -> torch.Tensor:
+def _sdpa(call: AttentionCall, dropout: float) -> torch.Tensor:
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    causal = mask is not None and bias is None and is_plain_causal(mask)
-    output, _ = sdpa_attention_forward(
-        module,
-        query,
-        key,
-        value,
-        None if causal or mask is None else mask.to(query.dtype),
-        dropout=dropout,
-        scaling=scale,
-        is_causal=causal,
-        position_bias=bias,
-    )
-    result: torch.Tensor = output
-    return result
+    causal = call.mask is not None and call.bias is None and is_plain_causal(call.mask)
+    mask = None if causal or call.mask is None else call.mask.to(call.queries.dtype)
+    how: Any = {"dropout": dropout, "scaling": call.scale, "is_causal": causal, "position_bias": call.bias}
+    output: torch.Tensor
+    output, _ = sdpa_attention_forward(call.module, call.queries, call.keys, call.values, mask, **how)
+    return output
 
 
-def _explicit(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    terms: list[torch.Tensor],
-    scale: float,
-    dropout: float,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
-) -> torch.Tensor:
+def _explicit(call: AttentionCall, dropout: float) -> torch.Tensor:
     """Return the output with a soft cap or sinks, which sdpa does not know, one key-value head at a time."""
+    query, key, softcap = call.queries, call.keys, call.softcap
     groups = query.shape[1] // key.shape[1]
     outputs = []
     for kv_head in range(key.shape[1]):
         heads = slice(kv_head * groups, (kv_head + 1) * groups)
-        scores = query[:, heads] @ key[:, kv_head, None].transpose(2, 3) * scale
+        scores = query[:, heads] @ key[:, kv_head, None].transpose(2, 3) * call.scale
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
-        for term in terms:
-            scores = scores + (term if term.shape[1] == 1 else term[:, heads])
-        if sinks is not None:
-            column = sinks[heads].to(scores).reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+        for term in (call.mask, call.bias):
+            if term is not None:
+                scores = scores + (term if term.shape[1] == 1 else term[:, heads])
+        if call.sinks is not None:
+            column = call.sinks[heads].to(scores).reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
             scores = torch.cat([scores, column], dim=-1)
         wide = torch.promote_types(scores.dtype, torch.float32)
         weights = torch.softmax(scores, dim=-1, dtype=wide).to(query.dtype)[..., : key.shape[2]]
         weights = torch.nn.functional.dropout(weights, dropout)
-        outputs.append(weights @ value[:, kv_head, None])
+        outputs.append(weights @ call.values[:, kv_head, None])
     return torch.cat(outputs, dim=1).transpose(1, 2).contiguous()

@@ -54,7 +54,6 @@ class Observer(Protocol):
 
         Returns a factor per head, (head,) or (batch, head), for the module's output, or None to leave it.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -91,27 +90,21 @@ class Adapter(Protocol):
 
     def accepts(self, model: torch.nn.Module) -> bool:
         """Tell whether a model is of this kind."""
-        ...
 
     def observe(self, model: torch.nn.Module, observer: Observer) -> AbstractContextManager[None]:
         """Show every attention call to an observer for the length of a block, and apply the gates it returns.
 
         The model is left as it was afterwards. Blocks may be nested: gates multiply.
         """
-        ...
 
     def weights(self, module: AttentionModule) -> tuple[Weights, Weights, Weights]:
         """Return W_Q (head, d, model), W_K and W_V (kv_head, d, model), or raise a :class:`ModelError`."""
-        ...
 
     def output(self, module: AttentionModule) -> Projection:
         """Return the output projection, or raise a :class:`ModelError`."""
-        ...
 
     def require_sliceable(self, model: torch.nn.Module, layers: Sequence[LayerHeads]) -> None:
         """Raise a :class:`ModelError` unless heads can be cut out of these modules."""
-        ...
 
     def slice(self, model: torch.nn.Module, layers: Sequence[LayerHeads]) -> None:
         """Cut heads out of modules, in place; nothing is changed if one of them cannot be cut."""
-        ...

@@ -22,13 +22,8 @@ from headscape.models.projection import Projection, blocks, is_linear
 def keep_heads(model: torch.nn.Module, layers: Sequence[LayerHeads]) -> None:
     """Cut heads out of modules, in place; nothing is changed if one of them cannot be cut.
 
-    Parameters
-    ----------
-    model
-        A transformers model of a family that can be pruned.
-    layers
-        Which module keeps which of its present heads; with shared keys the same number in each group. Modules
-        that keep all are named too, because some read their number of heads from the config.
+    With shared keys every group keeps the same number of heads. Modules that keep all are named too, because some
+    read their number of heads from the config.
     """
     require_sliceable(model, layers)
     for layer in layers:
@@ -103,7 +98,8 @@ def _family(module: torch.nn.Module) -> Family:
 
 
 def _cut(model: torch.nn.Module, layer: LayerHeads) -> None:
-    module, family = model.get_submodule(layer.module), _family(model.get_submodule(layer.module))
+    module = model.get_submodule(layer.module)
+    family = _family(module)
     *inputs, last = _projections(model, layer.module)
     output = Projection(last, layer.n_heads)
     d = output.head_dim

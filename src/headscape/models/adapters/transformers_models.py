@@ -11,7 +11,6 @@ from headscape.models.adapters.attention_interface import shown_calls
 from headscape.models.adapters.families import BESIDE, HEAD_BY_HEAD, INPUTS, OUTPUTS, known_family
 from headscape.models.adapters.protocol import Weights
 from headscape.models.adapters.slicing import keep_heads, output_module, require_sliceable
-from headscape.models.lazy_torch import torch
 from headscape.models.projection import Projection
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class TransformersAdapter:
                 f"no projections to queries, keys and values were found in {module.name} ({type(inside).__name__}), "
                 f"which has {', '.join(parts) or 'no parts'}: the weights of its heads cannot be read."
             )
-        matrices = [_matrix(parts[name]) for name in names]
+        matrices = [Projection(parts[name]).matrix.detach().float().cpu().numpy() for name in names]
         if len(names) == 1:
             by_head = names in HEAD_BY_HEAD if family is None else family.head_by_head
             matrices = _split(matrices[0], n, n_kv, by_head and n == n_kv)
@@ -64,11 +63,6 @@ class TransformersAdapter:
             f"no output projection was found in {module.name} ({type(module.module).__name__}), so that its heads "
             "cannot be weighed by it."
         )
-
-
-def _matrix(part: torch.nn.Module) -> Weights:
-    """Return the weight of a projection as (output, input)."""
-    return np.asarray(Projection(part).matrix.detach().to(device="cpu", dtype=torch.float32).numpy())
 
 
 def _split(whole: Weights, n_heads: int, n_kv_heads: int, by_head: bool) -> list[Weights]:

@@ -1,7 +1,7 @@
 // What rankings of the heads are worth: the loss over the number of heads off, verdicts, the place of the chosen head.
 function setUpAblation() {
   const { counts, heads, windows, loss, intact, curves } = data.ablation;
-  byId("ablation-hint").textContent = `Loss increase (${loss}; intact ${show(intact, 3)}) on ${windows} windows held out, heads switched off in the order of each ranking. Bands: 95 % intervals; random: the middle 90 % of the orders.`;
+  byId("ablation-hint").textContent = `Loss increase (${loss}; intact ${show(intact, 3)}) on ${count(windows, "window")} held out, heads switched off in the order of each ranking. Bands: 95 % intervals; random: the middle 90 % of the orders.`;
   const solid = (hex, share) => `rgba(${[1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join(",")},${share})`;
   // Hundredths and units in one picture: the scale is linear up to 0.01 and logarithmic above.
   const squeeze = (value) => Math.sign(value) * Math.log10(1 + Math.abs(value) / 0.01);

@@ -1,9 +1,12 @@
-// The data, how it is decoded, and the one thing that is chosen: a head.
+// The data, how it is decoded, and what is chosen: one head, and a selection of heads.
 const data = JSON.parse(document.getElementById("data").textContent);
 const names = data.heads.names;
 const byId = (id) => document.getElementById(id);
 const views = [];
 let chosen = -1;
+// { heads: a Set, words, families }, or null if nothing is selected.
+let selection = null;
+const selectionListeners = [];
 
 // Lists and pictures join with what they do when a head is chosen, and with how another theme paints them.
 function addView(id, mark, draw = () => {}) { views.push({ id, mark, draw, drawn: true }); }
@@ -31,14 +34,28 @@ function choose(index, from) {
   chosen = index;
   for (const view of views) if (view.drawn) markView(view, from);
   byId("announce").textContent = `Head ${names[index]} chosen`;
-  history.replaceState(null, "", `#head=${names[index]}`);
+  keepInLink();
 }
+
+// Selects heads in all views; no heads clear the selection.
+function select(heads, words = "", families = []) {
+  selection = heads.length ? { heads: new Set(heads), words, families } : null;
+  for (const listener of selectionListeners) listener();
+}
+const isSelected = (head) => !selection || selection.heads.has(head);
 
 function element(tag, text, attributes = {}) {
   const made = document.createElement(tag);
   if (text !== undefined) made.textContent = text;
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   return made;
+}
+
+const count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+
+function download(file, href) {
+  const link = element("a", undefined, { href, download: file });
+  document.body.append(link); link.click(); link.remove();
 }
 
 // Plotly reads a little markup in labels: what comes from models is shown as it is.
@@ -58,6 +75,11 @@ function bytes(base64) {
   for (let i = 0; i < text.length; i += 1) out[i] = text.charCodeAt(i);
   return out;
 }
+// Large things travel deflated.
+async function inflate(base64) {
+  const stream = new Blob([bytes(base64)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
 const floats = (base64) => new Float32Array(bytes(base64).buffer);
 
 // Gray pictures travel as PNG; the bytes come back through a canvas.
@@ -75,10 +97,11 @@ async function grayPicture(base64) {
   return out;
 }
 
+const rgbOf = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
 const DIVERGING = ["#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"];
 function ramp(anchors) {
-  const parts = anchors.map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
+  const parts = anchors.map(rgbOf);
   return (share) => {
     const at = Math.min(Math.max(share, 0), 1) * (parts.length - 1);
     const low = Math.min(Math.floor(at), parts.length - 2);
@@ -87,6 +110,15 @@ function ramp(anchors) {
 }
 const viridis = ramp(VIRIDIS);
 const diverging = ramp(DIVERGING);
+
+// Breaks a text between words into lines of at most so many characters.
+function lines(text, most) {
+  const made = [];
+  for (const word of text.split(" ")) {
+    if (made.length && made.at(-1).length + 1 + word.length <= most) made[made.length - 1] += ` ${word}`; else if (word) made.push(word);
+  }
+  return made;
+}
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 function layout(extra) {
@@ -100,14 +132,17 @@ function layout(extra) {
   for (const name of ["xaxis", "yaxis"]) made[name] = { ...axis, ...(extra[name] || {}) };
   return made;
 }
-// Only buttons that stay in the page: saving a picture, zoom and back.
-const BUTTONS = { flat: ["toImage", "zoom2d", "pan2d", "resetScale2d"], solid: ["toImage", "orbitRotation", "resetCameraDefault3d"], tree: ["toImage"] };
-const config = (kind) => ({ displaylogo: false, responsive: true, displayModeBar: kind !== "none", modeBarButtons: [BUTTONS[kind] || []], toImageButtonOptions: { format: "svg", filename: "headscape" } });
+// Zoom and back; saving has a menu of its own, which the keyboard reaches.
+const BUTTONS = { flat: ["zoom2d", "pan2d", "resetScale2d"], map: ["zoom2d", "pan2d", "lasso2d", "select2d", "resetScale2d"], solid: ["orbitRotation", "resetCameraDefault3d"] };
+const config = (kind) => ({ displaylogo: false, responsive: true, displayModeBar: kind in BUTTONS, modeBarButtons: [BUTTONS[kind] || []] });
 const colorbar = (title) => ({ thickness: 10, outlinewidth: 0, tickfont: { size: 10 }, len: 0.9, title: { text: title, side: "right", font: { size: 11 } } });
 
 function plot(id, traces, extra, onClick, kind = "flat") {
   const box = byId(id);
   Plotly.react(box, traces, layout(extra), config(kind));
+  // A picture may hold no buttons: the box is a group with the chart's label, and what is drawn is silent.
+  box.setAttribute("role", "group");
+  for (const drawing of box.querySelectorAll(".main-svg")) drawing.setAttribute("aria-hidden", "true");
   if (onClick && !box.dataset.bound) { box.on("plotly_click", onClick); box.dataset.bound = "yes"; }
 }
 
@@ -122,10 +157,3 @@ function headButton(index) {
 const measureOf = (key) => data.measures.find((measure) => measure.key === key);
 const layers = [...new Set(data.heads.layer)].sort((a, b) => a - b);
 const numbers = [...new Set(data.heads.head)].sort((a, b) => a - b);
-
-function fillMeasures(select, first) {
-  for (const text of first) select.append(element("option", text, { value: "" }));
-  for (const measure of data.measures.filter((m) => m.numeric)) {
-    select.append(element("option", measure.title, { value: measure.key }));
-  }
-}

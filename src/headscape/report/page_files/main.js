@@ -1,16 +1,29 @@
 // Puts the page together: sections that have data, theme, first choice, charts when they are wanted.
 function setUpSections() {
-  const titles = [["findings", "Findings"], ...data.titles, ["heads", "Heads"], ["about", "About"]];
-  for (const [id, title] of titles) byId("nav").append(element("a", title, { href: `#${id}` }));
-  if (data.measures.some((measure) => measure.numeric)) setUpMeasures(); else byId("measures").hidden = true;
-  setUpPanelNumbers(); setUpTable();
+  const titles = [["findings", "Findings"], ["measures", "Layers"], ...data.titles, ["heads", "Heads"], ["about", "About"]];
+  const links = byId("nav"), menu = byId("menu");
+  const open = (is) => { links.classList.toggle("open", is); menu.setAttribute("aria-expanded", String(is)); };
+  menu.addEventListener("click", () => open(!links.classList.contains("open")));
+  links.addEventListener("click", () => open(false));
+  links.addEventListener("keydown", (event) => { if (event.key === "Escape") { open(false); menu.focus(); } });
+  if (families.length || data.measures.some((measure) => measure.numeric && measure.table)) setUpMeasures(); else byId("measures").hidden = true;
+  for (const [id, title] of titles) if (!byId(id).hidden) links.append(element("a", title, { href: `#${id}` }));
+  setUpSelection(); setUpSearch(); setUpPanelNumbers(); setUpTable();
   for (const [number, chart] of data.charts.entries()) setUpChart(`chart-${number}`, chart);
+}
+
+// What scrolls must be reached by the keyboard.
+function setUpScrolling() {
+  for (const box of document.querySelectorAll(".scroll:not([tabindex])")) {
+    const heading = box.closest("section, aside").querySelector("h2");
+    for (const [name, value] of [["tabindex", "0"], ["role", "region"], ["aria-label", heading.firstChild.textContent.trim()]]) box.setAttribute(name, value);
+  }
 }
 
 // A chart that a stage describes without a script: the chosen head is marked where its points are heads.
 function setUpChart(id, { traces, layout: extra, heads }) {
   function draw() {
-    const shown = traces.map((trace, i) => (i === 0 && heads.length ? { text: heads.map((h) => `head ${names[h]}`), ...trace } : trace));
+    const shown = traces.map((trace, i) => (i === 0 && heads.length ? { text: heads.map((h) => headText(h)), ...trace } : trace));
     const at = heads.indexOf(chosen);
     const [first] = traces;
     const ring = at < 0 || !first.x || !first.y ? [] : [{ type: "scatter", mode: "markers", x: [first.x[at]], y: [first.y[at]], hoverinfo: "skip", marker: { size: 15, color: "rgba(0,0,0,0)", line: { width: 3, color: style("--mark") } } }];
@@ -41,10 +54,12 @@ function firstChoice() {
 }
 
 // The chart library lies in the page as text. To compile it takes longer than everything else together.
-function loadPlotly() {
+async function loadPlotly() {
+  if (typeof Plotly !== "undefined") return;
+  const text = new TextDecoder().decode(await inflate(byId("plotly").textContent));
   if (typeof Plotly !== "undefined") return;
   const script = element("script");
-  script.text = byId("plotly").textContent;
+  script.text = text;
   document.head.append(script);
 }
 
@@ -70,17 +85,28 @@ function watchCharts() {
   });
 }
 
+// Charts have the width of the screen: on paper each gets a width that fits, before the browser lays out the page.
 function setUpPrinting() {
-  addEventListener("beforeprint", () => { loadPlotly(); for (const view of views) drawChart(view); });
+  const drawnCharts = () => views.map((view) => byId(view.id)).filter((box) => box.classList.contains("chart") && box.querySelector(".main-svg"));
+  addEventListener("beforeprint", () => {
+    document.documentElement.classList.add("printing");
+    if (typeof Plotly === "undefined") return; // printed before the page was ready
+    for (const view of views) drawChart(view);
+    for (const box of drawnCharts()) Plotly.relayout(box, { width: box.clientWidth, height: box.clientHeight });
+  });
+  addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("printing");
+    for (const box of drawnCharts()) Plotly.relayout(box, { width: null, height: null, autosize: true });
+  });
 }
 
 async function start() {
   chosen = firstChoice();
-  setUpTheme(); setUpPrinting(); setUpSections(); setUpStages();
+  setUpTheme(); setUpPrinting(); setUpSections(); setUpStages(); setUpSaving(); setUpHelp(); setUpScrolling(); setUpMenus();
   for (const view of views) if (view.drawn) markView(view, "start");
   // Words, table and panel are on the screen and answer before the charts begin.
   await painted();
-  loadPlotly();
+  await loadPlotly();
   await watchCharts();
   document.documentElement.dataset.ready = "yes";
 }

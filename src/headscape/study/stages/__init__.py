@@ -12,17 +12,25 @@ from headscape.errors import InputError
 from headscape.study.stages.ablation import Ablation
 from headscape.study.stages.energy import Energy
 from headscape.study.stages.entropy import Entropy
+from headscape.study.stages.first_test import FirstTest
+from headscape.study.stages.folders import Folders
 from headscape.study.stages.geometry import Geometry
 from headscape.study.stages.interaction import Interaction
+from headscape.study.stages.patterns import Patterns
 from headscape.study.stages.pictures import Pictures
 from headscape.study.stages.regularity import Regularity
+from headscape.study.stages.sinks import Sinks
 from headscape.study.stages.softmax import Softmax
 from headscape.study.stages.stage import Stage
 
 STAGES: list[Stage] = [
     Pictures(),
     Geometry(),
+    Patterns(),
+    Folders(),
+    Sinks(),
     Entropy(),
+    FirstTest(),
     Energy(),
     Regularity(),
     Interaction(),
@@ -50,7 +58,7 @@ def chosen_stages(names: Iterable[str] | None) -> tuple[Stage, ...]:
     Examples
     --------
     >>> [stage.name for stage in chosen_stages(["energy", "entropy"])]
-    ['pictures', 'geometry', 'entropy', 'energy']
+    ['pictures', 'geometry', 'folders', 'entropy', 'energy']
     >>> [stage.name for stage in chosen_stages(["+softmax"])][-1]
     'softmax'
     """
@@ -61,8 +69,9 @@ def chosen_stages(names: Iterable[str] | None) -> tuple[Stage, ...]:
     if names is not None and not given:  # nothing but what everything else builds on
         wanted = ["geometry"]
     wanted += [stage.name for stage in STAGES if stage.always]
-    for name in list(wanted):
-        wanted += stage_named(name).needs
+    for name in wanted:  # which grows by what each of them needs
+        wanted += [needed for needed in stage_named(name).needs if needed not in wanted]
+    wanted += [stage.name for stage in STAGES if set(stage.follows) & set(wanted)]
     return tuple(stage for stage in STAGES if stage.name in wanted)
 
 

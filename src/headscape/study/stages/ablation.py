@@ -13,9 +13,11 @@ from headscape.ablation.ablation_result import AblationStudy
 from headscape.ablation.ablation_study import ablation_study, curve_labels
 from headscape.ablation.curves import REPAIRED, is_random
 from headscape.errors import InputError
+from headscape.output import json_ready
 from headscape.report.ablation_figures import ablation_figures, method_colors
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
+from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, NotApplicableError, Option, Outcome, Stage
 
@@ -83,7 +85,9 @@ class Ablation(Stage):
             if not is_random(method) and not method.endswith(REPAIRED):
                 places = {(int(layer), int(head)): i for i, (layer, head) in enumerate(curve.orders[0])}
                 columns[f"place_{method}"] = [places.get(pair, np.nan) for pair in context.heads]
-        return Outcome(context.frame(columns), study.findings, study.warnings, detail=study, headlines=2)
+        best, *verdicts = study.findings
+        findings = (Finding(best, Question.little), *verdicts)
+        return Outcome(context.frame(columns), findings, study.warnings, detail=study)
 
     def figures(self, study: "Study", head: tuple[int, int] | None = None) -> "dict[str, Figure]":
         """Return the loss increase over the number of heads off."""
@@ -117,8 +121,8 @@ def _curve(study: AblationStudy, method: str, color: str) -> dict[str, Any]:
         "random": is_random(method),
         "repaired": method.endswith(REPAIRED),
         "increase": [i.estimate for i in found],
-        "low": [i.low if np.isfinite(i.low) else None for i in found],
-        "high": [i.high if np.isfinite(i.high) else None for i in found],
+        "low": json_ready([i.low for i in found]),
+        "high": json_ready([i.high for i in found]),
         "verdict": "" if verdict is None else verdict.word,
         "difference": None if verdict is None else str(verdict.difference),
         "order": [f"{layer}.{head}" for layer, head in order],

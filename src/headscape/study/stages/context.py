@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -12,8 +12,12 @@ from headscape.errors import InputError
 from headscape.geometry.organization import Organization
 from headscape.models.loading import Model
 from headscape.tensor.capture import Capture
-from headscape.tensor.network_tensor import NetworkTensor
+from headscape.tensor.network_tensor import WITHOUT_SINKS, NetworkTensor
+from headscape.tensor.sinks import at_points_of
 from headscape.tensor.tensor_windows import TensorWindows
+
+if TYPE_CHECKING:
+    from headscape.study.stages.stage import Outcome
 
 Data = Capture | TensorWindows
 
@@ -55,8 +59,12 @@ class Context:
         Those of every stage, by its name.
     organizations
         One per window organized so far.
-    model, inputs
-        The model and what was captured from it, if they are at hand.
+    earlier
+        What the stages before it say, by their name: all of them when a stage sums up, those that it needs when a
+        stage over all windows measures.
+    model, inputs, arguments
+        The model, what was captured from it, and that as the arguments of the forward pass of every window, if they
+        are at hand.
     folder
         Of the study, if it has one.
     engine, progress
@@ -67,8 +75,10 @@ class Context:
     parameters: Mapping[str, Any]
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     organizations: tuple[Organization, ...] = ()
+    earlier: "Mapping[str, Outcome]" = field(default_factory=dict)
     model: Model | None = None
     inputs: Any = None
+    arguments: tuple[Mapping[str, Any], ...] = ()
     folder: Path | None = None
     engine: Engine = field(default_factory=LocalEngine)
     progress: Progress = no_progress
@@ -97,6 +107,11 @@ class Context:
         """Return a field of a window; the last one is kept."""
         assert self.cache is not None  # set above
         return self.cache.tensor(number, name)
+
+    def organized_tensor(self, number: int, name: str) -> NetworkTensor:
+        """Return a field of a window at the points that its trees have: all, or all but sinks that are left out."""
+        x, organized = self.tensor(number, name), self.parameters["field"]
+        return x if organized != WITHOUT_SINKS else at_points_of(x, self.tensor(number, organized))
 
     def frame(self, columns: Mapping[str, Any]) -> "pd.DataFrame":
         """Return columns of the head table, indexed by (layer, head)."""

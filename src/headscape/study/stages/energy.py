@@ -10,12 +10,14 @@ from headscape.energy.causality import causal_stacks
 from headscape.energy.invariants import judge_record
 from headscape.energy.judgement import Judgement, Status
 from headscape.energy.spectrum import energy_spectrum
-from headscape.energy.statements import energy_statements
+from headscape.energy.statements import Statement, energy_statements
 from headscape.energy.table import EnergyTables, energy_tables, pooled_tables
+from headscape.output import json_ready
 from headscape.report.energy_figures import energy_figures
 from headscape.report.pictures import float_text
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
+from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import (
     Column,
@@ -134,14 +136,15 @@ class Energy(Stage):
         )
         return Outcome(
             shown.loc[list(context.heads)],
-            tuple(s.text[0].upper() + s.text[1:] for s in energy_statements(tables)),
+            tuple(_finding(statement) for statement in energy_statements(tables)),
             detail=detail,
             tables={"energy_heads": tables.heads, "energy_kv_heads": tables.kv_heads},
         )
 
     def figures(self, study: "Study", head: tuple[int, int] | None = None) -> "dict[str, Figure]":
         """Return the pictures of arXiv 2605.02907 for this model, single heads by a typical one."""
-        found = energy_figures(study.capture, study[self.name].tables, head=head)
+        learned = study["interaction"] if "interaction" in study else None  # noqa: SIM401  a study has no get
+        found = energy_figures(study.capture, study[self.name].tables, head=head, interaction=learned)
         return {f"energy_{name}": figure for name, figure in found.items()}
 
     def sections(self, study: "Study") -> tuple[Section, ...]:
@@ -160,18 +163,8 @@ class Energy(Stage):
 class InvariantCount:
     """How one invariant fared over all heads and windows.
 
-    Parameters
-    ----------
-    test
-        Its name.
-    counts
-        How often it passed, failed, and was not judged.
-    worst
-        The value that came closest to what is allowed, and what is allowed there.
-    failed_heads
-        The (layer, head) pairs with a failure.
-    detail
-        What was wrong, or why nothing was judged; empty if all passed.
+    ``counts`` says how often it passed, failed, and was not judged; ``worst`` is the value that came closest to what is
+    allowed, and what is allowed there; ``detail`` says what was wrong, or why nothing was judged.
     """
 
     test: str
@@ -204,8 +197,8 @@ class InvariantCount:
             "passed": self.counts["passed"],
             "failed": self.counts["failed"],
             "not_judged": self.counts["not judged"],
-            "worst": _number(self.worst[0]),
-            "allowed": _number(self.worst[1]),
+            "worst": json_ready(self.worst[0]),
+            "allowed": json_ready(self.worst[1]),
             "heads": [f"{layer}.{head}" for layer, head in self.failed_heads],
             "detail": self.detail,
         }
@@ -232,10 +225,12 @@ def _spectra(window: Capture, records: Sequence[AttentionRecord]) -> Any:
     )
 
 
+def _finding(statement: Statement) -> Finding:
+    """Return a statement as a finding; heads that stand out are unusual, what holds for all heads is a detail."""
+    unusual = statement.exceptions and statement.name in ("key incoherence", "counter-examples")
+    text = statement.text[0].upper() + statement.text[1:]
+    return Finding(text, Question.unusual if unusual else Question.more, statement.published)
+
+
 def _row(j: Judgement) -> list[Any]:
-    return [j.test, j.layer, j.head, str(j.status), _number(j.value), _number(j.tolerance), j.detail]
-
-
-def _number(value: float) -> float | None:
-    """Return a number as JSON has it: what is not finite becomes null."""
-    return float(value) if np.isfinite(value) else None
+    return [j.test, j.layer, j.head, str(j.status), *map(json_ready, (j.value, j.tolerance)), j.detail]

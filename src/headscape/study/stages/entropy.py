@@ -21,6 +21,7 @@ from headscape.report.haar_figures import entropy_figures
 from headscape.report.pictures import float_text
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
+from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, Option, Outcome, Stage, require_one_of
 from headscape.tensor.checks import require_number
@@ -49,20 +50,20 @@ class Entropy(Stage):
         ).with_bounds("low", "high"),
         *Column(
             "haar_rank",
-            "mean rank",
+            "Haar rank",
             "Mean rank of the Haar entropy over windows, 1 for the lowest.",
             panel=True,
         ).with_bounds("min", "max"),
         Column(
             "haar_bottom_count",
-            "low in",
+            "low Haar entropy in",
             "Number of windows in which the Haar entropy is among the lowest tenth.",
             unit="windows",
             panel=True,
         ),
         Column(
             "haar_top_count",
-            "high in",
+            "high Haar entropy in",
             "Number of windows in which the Haar entropy is among the highest tenth.",
             unit="windows",
         ),
@@ -130,7 +131,6 @@ class Entropy(Stage):
             notices=study.stability.warnings,
             detail=study,
             tables=dict(results[0].tables),
-            headlines=2,
         )
 
     def figures(self, study: "Study", head: tuple[int, int] | None = None) -> "dict[str, Figure]":
@@ -193,7 +193,8 @@ def _study(context: Context, results: Sequence[Result]) -> EntropyStudy:
 
 def _findings(study: EntropyStudy) -> tuple[str, ...]:
     windows, stability = len(study.entropies), study.stability
-    sentences = [stability.verdict]
+    statistics = stability.statistics if windows >= FEWEST_UNITS else ""
+    sentences: list[str] = [Finding(stability.verdict, Question.sure, statistics)]
     if windows >= FEWEST_UNITS:  # fewer windows say nothing about all windows
         sentences.append(_extremes(study))
     if layers := _layers_of_lowest(study):
@@ -212,18 +213,27 @@ def _findings(study: EntropyStudy) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _extremes(study: EntropyStudy) -> str:
+def _extremes(study: EntropyStudy) -> Finding:
     """Say which heads are lowest and highest in all windows, and what that does not mean."""
     windows, stability = len(study.entropies), study.stability
     always: list[Any] = []
     for counts, sign in ((stability.bottom_counts, 1), (stability.top_counts, -1)):
         found = np.flatnonzero(counts == windows)
         always.append([study.heads[i] for i in found[np.argsort(sign * stability.mean_ranks[found])]])
-    low, high = (f"{len(h)}{f' ({name_heads(h, 8)})' if h else ''}" for h in always)
-    return (
-        f"By l{study.parameters['p']:g} Haar entropy, {low} of {len(study.heads)} heads are among the lowest "
-        f"{stability.share:.0%} in all {windows} windows and {high} among the highest. That a low entropy means little "
-        "use is a hypothesis: test it with headscape ablate before relying on it."
+    low, high = always
+    where = f"among the lowest {stability.share:.0%} in all {windows} windows"
+    statistics = (
+        f"l{study.parameters['p']:g} Haar entropy, k = {study.parameters['k']:g}; among the highest in all windows: "
+        f"{len(high)}{f' ({name_heads(high, 8)})' if high else ''}."
+    )
+    if not low:
+        return Finding(f"No head has a Haar entropy {where}.", Question.little, statistics)
+    return Finding(
+        f"{len(low)} of {len(study.heads)} heads ({name_heads(low, 8)}) {'has' if len(low) == 1 else 'have'} little "
+        f"coarse structure throughout: a Haar entropy {where}. That such heads do little is a hypothesis of arXiv "
+        "2506.15541, to be tested on every model.",
+        Question.little,
+        statistics,
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from headscape.energy.spectrum import Spectrum
 from headscape.errors import ModelError
 from headscape.models.anatomy import of_stack
 from headscape.recorder.interaction import interaction_spectra
@@ -37,7 +38,12 @@ class Interaction(Stage):
         except ModelError as error:
             raise NotApplicableError(str(error)) from error
         rows = [[spectra[pair].k90, spectra[pair].effective_rank] for pair in context.heads]
-        return Result({"interaction": np.asarray(rows, dtype=np.float64)})
+        values = [spectra[pair].singular_values for pair in context.heads]
+        width = max(map(len, values))
+        padded = [np.pad(one, (0, width - len(one)), constant_values=np.nan) for one in values]
+        return Result(
+            {"interaction": np.asarray(rows, dtype=np.float64), "singular_values": np.stack(padded)}
+        )
 
     def sum_up(self, context: Context, results: Sequence[Result]) -> Outcome:
         """Return the components of the learned interaction as columns."""
@@ -48,4 +54,10 @@ class Interaction(Stage):
             f"head (interquartile {q25:.0f}-{q75:.0f})."
         )
         columns = {"interaction_k90": k90, "interaction_rank": rank}
-        return Outcome(context.frame(columns), (sentence,), detail=columns, headlines=0)
+        spectra = {
+            pair: Spectrum(
+                values[~np.isnan(values)], int(np.isfinite(values).sum()), "learned interaction W_Q^T W_K"
+            )
+            for pair, values in zip(context.heads, results[0].arrays.get("singular_values", ()), strict=False)
+        }
+        return Outcome(context.frame(columns), (sentence,), detail=spectra)

@@ -40,7 +40,7 @@ class Regularity(Stage):
     def measure(self, context: Context, piece: int) -> Result:
         """Return the exponents of all heads in one window, on the trees of its organization."""
         try:
-            x = context.tensor(piece, "logits")
+            x = context.organized_tensor(piece, "logits")
         except InputError as error:
             raise NotApplicableError(str(error)) from error
         return Result(fitted_exponents(x, context.organizations[piece].trees))

@@ -15,16 +15,9 @@ _TABLES = "tables"
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The result of one piece of work.
+    """The result of one piece of work: arrays by name, attributes that JSON can hold, and data frames by name.
 
-    Parameters
-    ----------
-    arrays
-        Arrays by name.
-    attributes
-        Anything JSON can hold.
-    tables
-        Data frames by name; numbers and words, any index is dropped.
+    Tables hold numbers and words; any index is dropped.
     """
 
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)

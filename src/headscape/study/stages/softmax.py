@@ -12,6 +12,7 @@ from headscape.analysis.head_logits import LogitSource
 from headscape.analysis.softmax_experiment import softmax_experiment
 from headscape.analysis.softmax_invariance import SoftmaxInvariance, softmax_invariance
 from headscape.geometry.questionnaire import MAX_ITERATIONS
+from headscape.output import json_ready
 from headscape.report.section import Chart, Section
 from headscape.report.softmax_figures import softmax_figures
 from headscape.study.stages.context import Context
@@ -133,8 +134,8 @@ class Softmax(Stage):
         trace = {
             "type": "scatter",
             "mode": "markers",
-            "x": [None if not np.isfinite(v) else float(v) for v in sizes],
-            "y": [None if not np.isfinite(v) else float(v) for v in shares],
+            "x": json_ready(sizes.tolist()),
+            "y": json_ready(shares.tolist()),
         }
         layout = {
             "xaxis": {"title": {"text": "size of the mixed differences"}},

@@ -107,7 +107,8 @@ class Outcome:
     columns
         Its columns of the head table, indexed by (layer, head).
     findings
-        Sentences made from its numbers, the most important first.
+        Sentences made from its numbers, each with the question it answers
+        (:class:`headscape.study.stages.finding.Finding`; plain strings are details), the most important first.
     notices
         Named states that a reader must know first; ``remarks`` are those without consequence for the heads,
         which the report shows in the stage's own section.
@@ -115,8 +116,6 @@ class Outcome:
         The stage's own result type: ``study[name]``.
     tables
         Further tables, written as NAME.csv beside heads.csv.
-    headlines
-        How many of the findings are among the first that a reader sees.
     """
 
     columns: "pd.DataFrame"
@@ -125,7 +124,6 @@ class Outcome:
     remarks: tuple[Notice, ...] = ()
     detail: Any = None
     tables: "Mapping[str, pd.DataFrame]" = field(default_factory=dict)
-    headlines: int = 1
 
 
 def require_one_of(value: Any, name: str, allowed: Sequence[Any]) -> None:
@@ -149,6 +147,8 @@ class Stage(ABC):
         What it adds to the head table, and its parameters.
     needs
         Names of the stages that must run before it.
+    follows
+        Names of the stages that it completes: it runs whenever one of them does.
     unit
         What one piece of its work is: a window, a layer (of the first window), or the whole model. A run that is
         interrupted loses at most one piece.
@@ -166,6 +166,7 @@ class Stage(ABC):
     columns: ClassVar[tuple[Column, ...]] = ()
     options: ClassVar[tuple[Option, ...]] = ()
     needs: ClassVar[tuple[str, ...]] = ()
+    follows: ClassVar[tuple[str, ...]] = ()
     unit: ClassVar[Literal["window", "layer", "model"]] = "window"
     cost: ClassVar[float] = 1.0
     by_default: ClassVar[bool] = True
@@ -210,5 +211,5 @@ class Stage(ABC):
         reason = next((result.missing for result in results if result.missing), "")
         if reason:
             sentence = f"{self.title} was left out: {reason.rstrip('.')}."
-            return Outcome(context.frame({}), (sentence,), headlines=0)
+            return Outcome(context.frame({}), (sentence,))
         return self.sum_up(context, results)

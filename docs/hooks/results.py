@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DIRECTIVE = re.compile(r"^<!-- (benchmark|table|commands)(?:: (\S+))? -->$", re.MULTILINE)
 
 
@@ -70,9 +70,11 @@ def _commands() -> str:
             names = (
                 ", ".join(f"`{o}`" for o in parameter.opts) if is_option else f"`{parameter.name.upper()}`"
             )
-            default = (
-                "" if parameter.default in (None, False) or callable(parameter.default) else parameter.default
-            )
+            default = parameter.default
+            if default is None or default is False or callable(default):
+                default = ""
+            elif isinstance(default, list | tuple):
+                default = " ".join(map(str, default))
             help_text = (getattr(parameter, "help", "") or "").replace("[", "\\[")
             rows.append([names, help_text, default])
         parts.append(_table(["", "what", "default"], rows) + "\n")

@@ -1,0 +1,136 @@
+"""What the folders of the head tree say, in sentences made from their numbers; none is built on little support."""
+
+import numpy as np
+import pandas as pd
+
+from headscape.analysis.folder_names import MIXED
+from headscape.analysis.head_folders import HeadFolders
+from headscape.analysis.tree_support import SUPPORTED
+
+MOST_NAMED = 4
+# Differences below these are not worth a verdict.
+_NO_AGREEMENT = 0.05
+_AS_STEADY = 0.02
+
+_MEANING = {
+    "layer": ("depth", "the layer"),
+    "pattern": ("function", "the pattern"),
+    "key-value head": ("wiring", "the key-value head"),
+}
+
+
+def folder_findings(folders: HeadFolders) -> dict[str, str]:
+    """Return the sentences by what they are about, the most important first; empty ones are left out."""
+    sentences = {
+        "names": _named(folders),
+        "tree": _about(folders.agreement),
+        "coordinates": _coordinates(folders),
+        "split": _split(folders),
+        "windows": _windows(folders),
+        "steadiness": _steadier(folders.repetitions.steadiness),
+    }
+    return {about: sentence for about, sentence in sentences.items() if sentence}
+
+
+def _named(folders: HeadFolders) -> str:
+    """Name the largest folders that stand out, none inside another and none of most heads."""
+    tree = folders.geometry.tree
+    free = np.ones(tree.n_points, dtype=bool)
+    told: list[str] = []
+    supported = folders.supported()
+    for index in supported[np.argsort(-tree.folders.size[supported], kind="stable")]:
+        members, name = tree.folder(int(index)), folders.names[index]
+        if name and name != MIXED and free[members].all() and 2 * len(members) <= tree.n_points:
+            free[members] = False
+            told.append(name)
+    if not told:
+        return ""
+    more = f"; and {len(told) - MOST_NAMED} smaller ones" if len(told) > MOST_NAMED else ""
+    return f"Folders of heads that attend alike and what they have in common: {'; '.join(told[:MOST_NAMED])}{more}."
+
+
+def _split(folders: HeadFolders) -> str:
+    tree, repetitions = folders.geometry.tree, folders.repetitions
+    children = np.flatnonzero(tree.folders.parent == 0)
+    children = children[np.argsort(-tree.folders.size[children], kind="stable")]
+    groups = _listed([str(size) for size in tree.folders.size[children]])
+    windows = f"mean of {repetitions.n_windows} windows" if repetitions.n_windows > 1 else "one window"
+    support = folders.support[children[tree.folders.size[children] > 1]]
+    split = f"and splits first into groups of {groups} heads"
+    if len(support) and support.min() < SUPPORTED:
+        split = f"but no stable first split (groups of {groups} heads; lowest support {support.min():.2f})"
+    opening = f"The tree of the {tree.n_points} heads ({windows}) has {tree.depth} levels {split}"
+    count = int(folders.counted().sum())
+    if not count:
+        return f"{opening}."
+    drawn = "windows drawn again and " if repetitions.n_windows > 1 else ""
+    return (
+        f"{opening}; {len(folders.supported())} of its {count} folders of 3 or more heads come back in at least half "
+        f"of {repetitions.draws} repetitions with {drawn}{repetitions.noise:.1%} noise."
+    )
+
+
+def _about(agreement: pd.DataFrame) -> str:
+    """Say whether the tree is about depth, function or wiring."""
+    excess = agreement.assign(excess=agreement["ami"] - agreement["shuffled"])
+    if excess.empty:
+        return ""
+    best = excess.loc[excess.groupby("attribute")["excess"].idxmax()].sort_values("excess", ascending=False)
+    rows = best.to_dict("records")
+    told = [
+        f"{_MEANING[row['attribute']][1]} {row['ami']:.2f} at {row['folders']:.0f} folders (shuffled"
+        f"{' inside layers' if row['attribute'] == 'key-value head' else ''} {row['shuffled']:.2f})"
+        for row in rows
+    ]
+    numbers = f"adjusted mutual information with {', '.join(told)}"
+    words = [_MEANING[row["attribute"]][0] for row in rows if row["excess"] >= _NO_AGREEMENT]
+    if not words:
+        return f"The head tree follows none of depth, function and wiring: {numbers}."
+    then = f", then {' and '.join(words[1:])}" if len(words) > 1 else ""
+    return f"The head tree is mostly about {words[0]}{then}: {numbers}."
+
+
+def _coordinates(folders: HeadFolders) -> str:
+    told = [f"coordinate {i} follows {name}" for i, name in enumerate(folders.followed(), 1) if name]
+    return f"On the map of the heads {', '.join(told)} (rank correlation)." if told else ""
+
+
+def _windows(folders: HeadFolders) -> str:
+    """Say how well the windows agree."""
+    repetitions = folders.repetitions
+    values = repetitions.emd_correlations
+    if not len(values):
+        return ""
+    sentence = (
+        f"The {repetitions.n_windows} windows agree on the distances between heads with a rank correlation of "
+        f"{values.mean():.2f} ({values.min():.2f}-{values.max():.2f})"
+    )
+    levels = repetitions.window_trees["ami"]
+    if levels.empty:
+        return f"{sentence}."
+    return (
+        f"{sentence}, on their trees with an adjusted mutual information of {levels.min():.2f}-{levels.max():.2f} by "
+        "level."
+    )
+
+
+def _steadier(steadiness: pd.DataFrame) -> str:
+    """Say which kind of tree changes less under noise."""
+    if steadiness.empty:
+        return ""
+    means = steadiness.pivot_table(index="tree", columns="noise", values="ami", aggfunc="mean")
+    total = means.mean(axis=1).sort_values(ascending=False)
+    noises = " and ".join(f"{noise:.1%}" for noise in means)
+    told = ", ".join(f"{kind} {' and '.join(f'{v:.2f}' for v in means.loc[kind])}" for kind in total.index)
+    first, second = total.index[:2]
+    verdict = f"The {first} tree is steadier than the {second} tree on this model"
+    if total.iloc[0] - total.iloc[1] < _AS_STEADY:
+        verdict = f"The {first} and the {second} tree are about equally steady on this model"
+    return (
+        f"{verdict}: adjusted mutual information with the tree without noise, under {noises} noise: {told}."
+    )
+
+
+def _listed(words: list[str], most: int = 4) -> str:
+    shown = words[:most] + (["..."] if len(words) > most else [])
+    return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else "".join(shown)

@@ -1,0 +1,351 @@
+"""What a head does, in a word: its scores over all windows, the name that the largest gives it, and the families."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from headscape.analysis.detections import MOST_CHANCE
+from headscape.analysis.intervals import bootstrap_means
+from headscape.analysis.patterns import fixed_offsets
+
+FloatArray64 = NDArray[np.float64]
+
+MIXED = "mixed"
+SPECIFIC, GENERAL = 0.3, 0.5
+"""Least excess over chance that gives a name: of patterns with few keys, and of those with many."""
+SHOWN = 3
+EVEN = 0.8
+"""Least score that names a head "uniform"."""
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A score of a head.
+
+    Parameters
+    ----------
+    title
+        What people call it; for a pattern that names heads, the plain kind.
+    meaning
+        What the score is, in one sentence.
+    doing
+        What heads of that name do: "attend most to the first token". Empty for a score that gives no name.
+    threshold
+        Least excess over chance that gives the name.
+    """
+
+    title: str
+    meaning: str
+    doing: str = ""
+    threshold: float = SPECIFIC
+
+
+def _of_repeats(base: str, to: str) -> dict[str, Pattern]:
+    """Return the three scores of a pattern that needs tokens that occur before."""
+    key, doing = base.replace(" ", "_"), f"attend most to {to}"
+    return {
+        key: Pattern(base, f"Share of all attention that goes to {to} (TransformerLens' mul)."),
+        f"{key}_repeats": Pattern(
+            base, f"The same, only over the queries whose token occurred before: attention to {to}.", doing
+        ),
+        f"{key}_random": Pattern(
+            base, f"The same on random tokens repeated once, over the second half: attention to {to}.", doing
+        ),
+    }
+
+
+PATTERNS: dict[str, Pattern] = {
+    "class_token": Pattern(
+        "class token", "Share of attention to the class token.", "attend most to the class token"
+    ),
+    "first_token": Pattern(
+        "first token", "Share of attention to the first token.", "attend most to the first token"
+    ),
+    "self": Pattern("self", "Share of attention to the query's own place.", "attend most to themselves"),
+    "previous_token": Pattern(
+        "previous token",
+        "Share of attention to the token before the query.",
+        "attend most to the previous token",
+    ),
+    "next_token": Pattern(
+        "next token",
+        "Share of attention to the token after the query (bidirectional).",
+        "attend most to the next token",
+    ),
+    "diagonal_alignment": Pattern(
+        "diagonal alignment",
+        "Share of cross-attention to the key at the query's relative place, and those beside it.",
+        "follow the diagonal",
+    ),
+    **_of_repeats("induction", "the token after an earlier occurrence of the same token"),
+    **_of_repeats("duplicate token", "earlier occurrences of the same token"),
+    "separator": Pattern(
+        "separator",
+        "Share of attention to punctuation, whitespace and special tokens, the first token left out.",
+        "attend most to separators",
+    ),
+    "offset": Pattern(
+        "fixed offset",
+        "Largest mean attention to the key at one fixed distance, other than self, previous and next token.",
+        "attend most at a fixed distance",
+    ),
+    "sink": Pattern(
+        "sink elsewhere",
+        "Largest mean attention that one key gets from the queries that see it (Gu et al.); a sink if above 0.3.",
+        "attend most to one key other than the first",
+    ),
+    "local": Pattern("local", "Share of attention to the 8 nearest visible keys.", "attend locally", GENERAL),
+    "segment": Pattern(
+        "segment", "Share of attention inside the query's sentence.", "stay inside the sentence", GENERAL
+    ),
+    "same_row": Pattern(
+        "same row", "Share of attention to patches of the same row.", "stay in the row", GENERAL
+    ),
+    "same_column": Pattern(
+        "same column", "Share of attention to patches of the same column.", "stay in the column", GENERAL
+    ),
+    "neighbors": Pattern(
+        "neighbors", "Share of attention to the 8 patches around.", "attend to neighboring patches", GENERAL
+    ),
+    "uniform": Pattern(
+        "uniform", "exp(entropy) / number of visible keys, mean over queries.", "spread evenly"
+    ),
+    "sharp": Pattern("sharp", "1 - entropy / its maximum, mean over queries."),
+    "positional": Pattern(
+        "positional",
+        "1 - half the L1 change of the attention if the tokens are replaced by others of the text, mean over "
+        "queries; 1 = the tokens do not matter.",
+    ),
+}
+"""All scores; those that name heads in the order in which ties are decided."""
+
+
+@dataclass(frozen=True, eq=False)
+class WindowPatterns:
+    """The scores of all heads in one window.
+
+    Parameters
+    ----------
+    scores, chance
+        By name, (head,): the score, and that of even attention; windows may lack some.
+    sink_key : (head,) integers
+    diagonals, chance_diagonals : (head, 2 r + 1) arrays
+        As in :class:`headscape.analysis.patterns.PatternScores`.
+    """
+
+    scores: Mapping[str, FloatArray64]
+    chance: Mapping[str, FloatArray64]
+    sink_key: NDArray[np.int64]
+    diagonals: FloatArray64
+    chance_diagonals: FloatArray64
+
+
+@dataclass(frozen=True, eq=False)
+class HeadPatterns:
+    """What every head does, over all windows: ``study["patterns"]``.
+
+    Attributes
+    ----------
+    table : DataFrame, indexed by (layer, head)
+        ``name`` (with its number), ``pattern`` (the kind, or "mixed"), one column a score, ``sink_key`` and
+        ``offset_by`` (query minus key). NaN where the heads of a layer cannot show a pattern.
+    chance
+        What attention spread evenly over the visible keys scores, by score; the median head where layers differ.
+    low, high : DataFrames
+        Bounds of the 95 % intervals over windows; NaN for fewer than 4 windows.
+    scores
+        The names of the score columns.
+    """
+
+    table: pd.DataFrame
+    chance: Mapping[str, float]
+    low: pd.DataFrame
+    high: pd.DataFrame
+    scores: tuple[str, ...]
+
+    def long(self) -> pd.DataFrame:
+        """Return one row per head and score: layer, head, pattern, score, low, high, chance."""
+        parts = []
+        for name in self.scores:
+            columns = {
+                "pattern": name,
+                "score": self.table[name],
+                "low": self.low[name],
+                "high": self.high[name],
+                "chance": self.chance[name],
+            }
+            parts.append(pd.DataFrame(columns, index=self.table.index).reset_index())
+        return pd.concat(parts, ignore_index=True)
+
+    @property
+    def sentence(self) -> str:
+        """The families of heads with their counts."""
+        counts = self.table["pattern"].value_counts()
+        families = [str(kind) for kind in counts.index if kind != MIXED]
+        doing = {pattern.title: pattern.doing for pattern in PATTERNS.values() if pattern.doing}
+        parts = [f"{counts[kind]} {_for_count(doing[kind], counts[kind])}" for kind in families]
+        mixed = int(counts.get(MIXED, 0))
+        n = len(self.table)
+        if not families:
+            return f"None of the {n} heads follows one of the simple attention patterns: all are mixed."
+        rest = f"; {mixed} {'follows' if mixed == 1 else 'follow'} no single pattern (mixed)" if mixed else ""
+        return f"Of {n} heads, {', '.join(parts)}{rest}."
+
+    @property
+    def striking(self) -> tuple[str, ...]:
+        """The layers of every family and the heads that show it most clearly; nothing if there is no family."""
+        counts = self.table["pattern"].value_counts()
+        told = [f"{kind}: {self._members(str(kind))}" for kind in counts.index if kind != MIXED]
+        return (f"The clearest heads of each kind, with their score: {'; '.join(told)}.",) if told else ()
+
+    def _members(self, kind: str) -> str:
+        """Return the strongest heads of a family and its layers."""
+        family = self.table[self.table["pattern"] == kind]
+        numbers = family["name"].str.extract(r"\(([\d.]+)", expand=False).astype(float)
+        strongest = numbers.sort_values(ascending=False, kind="stable")
+        heads = [f"{layer}.{head}" for layer, head in strongest.index[:SHOWN]]
+        heads[0] += f" ({strongest.iloc[0]:.2f})"
+        if len(family) <= SHOWN:
+            return ", ".join(heads)
+        layers = family.index.get_level_values("layer")
+        return f"{', '.join(heads)} (layers {layers.min()}-{layers.max()})"
+
+    @property
+    def on_repeats(self) -> tuple[str, ...]:
+        """Heads that follow induction on repeated random tokens, whatever their name."""
+        name = "induction_random"
+        if name not in self.scores:
+            return ()
+        strong = self.table[name][self.table[name] >= SPECIFIC].sort_values(ascending=False)
+        listed = [f"{layer}.{head} {strong[layer, head]:.2f}" for layer, head in strong.index[: 2 * SHOWN]]
+        more = ", ..." if len(strong) > len(listed) else ""
+        found = f"{len(strong)} ({', '.join(listed)}{more})" if len(strong) else "0"
+        return (
+            f"On repeated random tokens, {found} of {len(self.table)} heads attend to the token after the earlier "
+            f"occurrence, with a score of at least {SPECIFIC} (even attention: {self.chance[name]:.3f}).",
+        )
+
+
+def head_patterns_over(
+    windows: Sequence[WindowPatterns], heads: Sequence[tuple[int, int]], *, seed: int = 0
+) -> HeadPatterns:
+    """Return the mean scores of every head over windows with intervals, and its name.
+
+    With the excess e = (score - chance) / (1 - chance), the pattern with few keys (first token, previous token, ...)
+    that has the largest e names the head if e >= 0.3; failing that, the pattern with many keys (local, segment, ...)
+    with the largest e >= 0.5; failing that, "uniform" from a score of 0.8 on. Where there is an interval, its lower
+    bound must lie above chance. Everything else is "mixed".
+
+    Parameters
+    ----------
+    windows
+        The scores of every window.
+    heads
+        The (layer, head) pairs.
+    seed
+        Of the bootstrap over windows.
+    """
+    of_windows, chances, offsets = _stacked(windows)
+    names = tuple(name for name in PATTERNS if name in of_windows)
+    index = pd.MultiIndex.from_tuples(list(heads), names=["layer", "head"])
+    mean = {name: _known_mean(of_windows[name]) for name in names}
+    bounds = {name: _bounds(of_windows[name], seed) for name in names}
+    low = pd.DataFrame({name: bounds[name][0] for name in names}, index=index)
+    high = pd.DataFrame({name: bounds[name][1] for name in names}, index=index)
+    sink_key = _most_frequent(np.stack([window.sink_key for window in windows]))
+    named = [
+        _named(
+            {name: mean[name][i] for name in names},
+            {name: chances[name][i] for name in names},
+            {name: bounds[name][0][i] for name in names},
+            (int(sink_key[i]), int(offsets[i])),
+        )
+        for i in range(len(heads))
+    ]
+    columns = {
+        "name": [name for _, name in named],
+        "pattern": [kind for kind, _ in named],
+        **mean,
+        "sink_key": sink_key,
+        "offset_by": offsets,
+    }
+    chance = {name: float(np.nanmedian(chances[name])) for name in names}
+    return HeadPatterns(pd.DataFrame(columns, index=index), chance, low, high, names)
+
+
+def _stacked(
+    windows: Sequence[WindowPatterns],
+) -> tuple[dict[str, FloatArray64], dict[str, FloatArray64], NDArray[np.int64]]:
+    """Return (window, head) scores, (head,) chances, and (head,) offsets; NaN where a window lacks a score."""
+    n_heads = len(windows[0].sink_key)
+    nothing = np.full(n_heads, np.nan)
+    names = dict.fromkeys(name for window in windows for name in window.scores)
+    scores = {name: np.stack([window.scores.get(name, nothing) for window in windows]) for name in names}
+    chances = {name: _known_mean([window.chance.get(name, nothing) for window in windows]) for name in names}
+    reach = min(window.diagonals.shape[1] // 2 for window in windows)
+    diagonals, even = (
+        np.stack([d[:, d.shape[1] // 2 - reach : d.shape[1] // 2 + reach + 1] for d in found])
+        for found in ([w.diagonals for w in windows], [w.chance_diagonals for w in windows])
+    )
+    found, offsets = fixed_offsets(diagonals)
+    if not np.isnan(found).all():
+        scores["offset"], chances["offset"] = found, _known_mean(fixed_offsets(even)[0])
+    kept = [name for name in scores if not np.isnan(scores[name]).all()]
+    return {name: scores[name] for name in kept}, {name: chances[name] for name in kept}, offsets
+
+
+def _for_count(doing: str, count: int) -> str:
+    """Put what heads do into the singular if it is one."""
+    verb, rest = doing.split(" ", 1)
+    return doing if count > 1 else f"{verb}s {rest.replace('themselves', 'itself')}"
+
+
+def _named(
+    scores: Mapping[str, float],
+    chances: Mapping[str, float],
+    low: Mapping[str, float],
+    at: tuple[int, int],
+) -> tuple[str, str]:
+    """Return the kind and the name of a head; ``at`` are its sink key and its fixed offset."""
+    best: dict[float, tuple[float, str]] = {}
+    for name, score in scores.items():
+        pattern, chance = PATTERNS[name], chances[name]
+        unsure = np.isnan(score) or low[name] <= chance or chance > MOST_CHANCE
+        if not pattern.doing or name == "uniform" or unsure or (name == "sink" and at[0] == 0):
+            continue
+        excess = (score - chance) / (1.0 - chance)
+        if excess >= pattern.threshold and excess > best.get(pattern.threshold, (0.0, ""))[0]:
+            best[pattern.threshold] = (excess, name)
+    if not best:
+        even = scores.get("uniform", 0.0)
+        return ("uniform", f"uniform ({even:.2f})") if even >= EVEN else (MIXED, MIXED)
+    name = best[min(best)][1]
+    kind, where = PATTERNS[name].title, " on repeated random tokens" if name.endswith("_random") else ""
+    place = {"sink": f" at key {at[0]}", "offset": f" {at[1]}"}.get(name, "")
+    return kind, f"{kind}{place} ({scores[name]:.2f}{where})"
+
+
+def _bounds(scores: FloatArray64, seed: int) -> tuple[FloatArray64, FloatArray64]:
+    """Return the bounds of the means of (window, head) scores within 0 and 1; NaN where windows lack the score."""
+    _, low, high = bootstrap_means(np.nan_to_num(scores), seed=seed)
+    lacking = np.isnan(scores).any(axis=0)
+    low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+    low[lacking] = high[lacking] = np.nan
+    return low, high
+
+
+def _known_mean(values: FloatArray64 | Sequence[FloatArray64]) -> FloatArray64:
+    """Return the mean over the first axis of what is known."""
+    array = np.asarray(values, dtype=np.float64)
+    known = ~np.isnan(array)
+    count = known.sum(axis=0)
+    total = np.where(known, array, 0.0).sum(axis=0)
+    return np.asarray(np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0))
+
+
+def _most_frequent(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the most frequent value of every column, the smallest of equally frequent ones."""
+    return np.array([np.bincount(column).argmax() for column in keys.T], dtype=np.int64)

@@ -1,0 +1,103 @@
+"""The stage "first_test": do the heads of lowest Haar entropy really do little? Switched off, on two windows.
+
+The lowest tenth of the heads is switched off, and as many at random. That takes seconds and says whether the
+hypothesis of the organization paper (arXiv 2506.15541) deserves a closer look on this model; ``headscape ablate``
+is that closer look.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headscape.ablation.head_evaluator import HeadEvaluator
+from headscape.errors import HeadscapeError
+from headscape.recorder.inputs import InputReader
+from headscape.study.stages.context import Context
+from headscape.study.stages.finding import Finding, Question
+from headscape.study.stages.result import Result
+from headscape.study.stages.stage import NotApplicableError, Outcome, Stage
+
+WINDOWS, SHARE, DRAWS = 2, 0.1, 3
+
+
+class FirstTest(Stage):
+    """Compares the loss increase of the lowest tenth of the heads with that of heads drawn at random."""
+
+    name, title, doing = (
+        "first_test",
+        "First test of the heads with low Haar entropy",
+        "testing the lowest heads",
+    )
+    unit, cost, needs, optional = "model", 8.0, ("entropy",), True
+
+    def measure(self, context: Context, piece: int) -> Result:
+        """Return the losses (choice, window): intact, lowest tenth off, then as many heads at random off."""
+        if context.model is None:
+            raise NotApplicableError("the model is not at hand, only what was captured from it")
+        seed = int(context.parameters["seed"])
+        try:
+            evaluator = HeadEvaluator(context.model, _windows(context), stack=context.data.stack, seed=seed)
+            if not evaluator.objective.relative:
+                raise NotApplicableError("the model has no loss: it predicts neither tokens nor labels")
+            mean_ranks = context.earlier["entropy"].detail.stability.mean_ranks
+            lowest = np.argsort(mean_ranks, kind="stable")[: max(1, round(SHARE * len(context.heads)))]
+            rng = np.random.default_rng(seed)
+            choices = [lowest, *(rng.permutation(len(context.heads))[: len(lowest)] for _ in range(DRAWS))]
+            losses = [evaluator.losses()]
+            for done, choice in enumerate(choices):
+                context.progress("switching heads off", done, len(choices))
+                losses.append(evaluator.losses([context.heads[i] for i in choice]))
+        except HeadscapeError as error:
+            raise NotApplicableError(str(error)) from error
+        return Result({"losses": np.stack(losses)}, {"heads": len(lowest), "loss": evaluator.objective.name})
+
+    def sum_up(self, context: Context, results: Sequence[Result]) -> Outcome:
+        """Say whether the lowest heads cost less than random ones."""
+        losses, about = results[0].arrays["losses"].mean(axis=1), results[0].attributes
+        intact, lowest, random = losses[0], losses[1] - losses[0], losses[2:] - losses[0]
+        detail = {"intact": float(intact), "lowest": float(lowest), "random": random.tolist()}
+        verdict = _verdict(detail, about, len(results[0].arrays["losses"][0]))
+        return Outcome(context.frame({}), (verdict, _next(context)), detail=detail)
+
+
+def _windows(context: Context) -> Any:
+    """Return two windows of what the model was shown, chosen by the same rule as the captured ones."""
+    assert context.model is not None  # checked by the caller
+    names = ("length", "sample", "seed")
+    reader = InputReader(
+        context.model.model,
+        context.model.tokenizer,
+        windows=WINDOWS,
+        **{name: context.parameters[name] for name in names},
+    )
+    return reader.read(context.inputs)[:WINDOWS]
+
+
+def _next(context: Context) -> Finding:
+    """Say which commands go on from here."""
+    name = context.parameters["model"]
+    return Finding(
+        f"To learn which heads can go, headscape ablate {name} tests rankings of the heads on held-out text (minutes); "
+        f"headscape prune {name} --fraction 0.1 removes heads, repairs the rest and measures the cost.",
+        Question.after,
+    )
+
+
+def _verdict(detail: dict[str, Any], about: Any, windows: int) -> Finding:
+    """Say what was found; the random draws are the yardstick, since the loss depends on how many heads are off."""
+    heads, lowest, random = about["heads"], detail["lowest"], np.asarray(detail["random"])
+    if lowest < random.min():
+        so_what = "so here they do less than random heads, as the hypothesis says"
+    elif lowest > random.max():
+        so_what = "so here they do more than random heads: do not remove heads by low Haar entropy"
+    else:
+        so_what = "so here they do neither clearly less nor clearly more than random heads"
+    return Finding(
+        f"First test: switching off the {heads} heads with the lowest Haar entropy changes the loss by {lowest:+.2f} "
+        f"({about['loss']}, intact {detail['intact']:.2f}), {heads} heads at random by {np.mean(random):+.2f}; "
+        f"{so_what}.",
+        Question.little,
+        f"{windows} windows; {len(random)} random draws: {', '.join(f'{value:+.3f}' for value in random)}. headscape "
+        "ablate tests more rankings on more windows, with intervals.",
+    )

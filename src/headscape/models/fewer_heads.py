@@ -101,7 +101,8 @@ def _config_and_class(folder: Path) -> tuple[Any, Any]:
         raise ModelError(
             f"{folder} brings code of its own (auto_map), which a pruned model never needs. It is not loaded."
         )
-    architecture = (values.get("architectures") or [""])[0]
+    named = values.get("architectures")
+    architecture = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
     kind = getattr(transformers, architecture, None) if architecture else None
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
         raise FileFormatError(

@@ -23,12 +23,6 @@ NOTE = "<b>odd, note</b>: a&b=c #1"
 
 
 @pytest.fixture(scope="module")
-def driver():
-    with browser.browser() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def study():
     return small_study(layers=2, heads=4, windows=2, length=LENGTH, stages=["geometry"], picture_windows=2)
 

@@ -44,12 +44,6 @@ OVERLAPS = """
 
 
 @pytest.fixture(scope="module")
-def driver():
-    with browser.browser() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def study():
     return small_study(layers=4, heads=6, length=32)
 

@@ -33,12 +33,6 @@ FADED = "return JSON.parse(JSON.stringify(document.getElementById('tree-chart').
 
 
 @pytest.fixture(scope="module")
-def driver():
-    with browser.browser() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def study():
     return small_study(layers=4, heads=6, length=32)
 

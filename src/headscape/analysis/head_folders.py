@@ -72,8 +72,8 @@ class HeadFolders:
         Columns ``attribute`` (layer, pattern, key-value head), ``folders``, ``ami``, ``shuffled``: adjusted mutual
         information by level, beside the 95 % quantile for shuffled labels (of key-value heads inside their layer).
     coordinates
-        Columns ``coordinate``, ``follows``, ``rank_correlation``: the score (or the layer) that each diffusion
-        coordinate follows best.
+        Columns ``coordinate``, ``follows``, ``rank_correlation``, ``chance``: the score (or the layer) that each
+        diffusion coordinate follows best, and what unrelated scores reach.
     """
 
     geometry: HeadGeometry
@@ -185,8 +185,7 @@ def head_folders(
 def coordinates_follow(coordinates: FloatArray64, attributes: FolderAttributes) -> pd.DataFrame:
     """Return which score, or the layer, each coordinate follows best by rank correlation.
 
-    ``chance`` is what the best of as many unrelated scores reaches in 5 % of all cases, over all coordinates
-    (normal approximation of the rank correlation, Bonferroni).
+    ``chance`` is the :func:`chance_correlation` over all coordinates.
 
     Examples
     --------
@@ -197,11 +196,25 @@ def coordinates_follow(coordinates: FloatArray64, attributes: FolderAttributes) 
     known = {readable(name): values for name, values in attributes.scores.items()} | {
         "layer": attributes.layers
     }
-    tests = len(known) * coordinates.shape[1]
-    chance = min(1.0, float(stats.norm.isf(0.025 / tests)) / np.sqrt(max(1, len(coordinates) - 1)))
+    chance = chance_correlation(len(coordinates), len(known) * coordinates.shape[1])
     rows = []
     for number, values in enumerate(coordinates.T, 1):
         found = rank_correlations(np.stack([stats.rankdata(v) for v in (values, *known.values())]))[0, 1:]
         best = int(np.abs(found).argmax())
         rows.append((number, list(known)[best], round(float(found[best]), 12), chance))
     return pd.DataFrame(rows, columns=["coordinate", "follows", "rank_correlation", "chance"])
+
+
+def chance_correlation(n: int, tests: int) -> float:
+    """Return the absolute rank correlation that the best of several unrelated scores reaches in 5 % of all cases.
+
+        z(1 - 0.025 / tests) / sqrt(n - 1)
+
+    the normal approximation for n points, with Bonferroni's correction; at most 1.
+
+    Examples
+    --------
+    >>> round(chance_correlation(270, 60), 2), chance_correlation(4, 10)
+    (0.2, 1.0)
+    """
+    return min(1.0, float(stats.norm.isf(0.025 / tests)) / float(np.sqrt(max(1, n - 1))))

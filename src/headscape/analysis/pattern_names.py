@@ -9,118 +9,15 @@ from numpy.typing import NDArray
 
 from headscape.analysis.detections import MOST_CHANCE
 from headscape.analysis.intervals import bootstrap_means
+from headscape.analysis.pattern_kinds import PATTERNS, SPECIFIC
 from headscape.analysis.patterns import fixed_offsets
 
 FloatArray64 = NDArray[np.float64]
 
 MIXED = "mixed"
-SPECIFIC, GENERAL = 0.3, 0.5
-"""Least excess over chance that gives a name: of patterns with few keys, and of those with many."""
 SHOWN = 3
 EVEN = 0.8
 """Least score that names a head "uniform"."""
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """A score of a head.
-
-    Parameters
-    ----------
-    title
-        What people call it; for a pattern that names heads, the plain kind.
-    meaning
-        What the score is, in one sentence.
-    doing
-        What heads of that name do: "attend most to the first token". Empty for a score that gives no name.
-    threshold
-        Least excess over chance that gives the name.
-    """
-
-    title: str
-    meaning: str
-    doing: str = ""
-    threshold: float = SPECIFIC
-
-
-def _of_repeats(base: str, to: str) -> dict[str, Pattern]:
-    """Return the three scores of a pattern that needs tokens that occur before."""
-    key, doing = base.replace(" ", "_"), f"attend most to {to}"
-    return {
-        key: Pattern(base, f"Share of all attention that goes to {to} (TransformerLens' mul)."),
-        f"{key}_repeats": Pattern(
-            base, f"The same, only over the queries whose token occurred before: attention to {to}.", doing
-        ),
-        f"{key}_random": Pattern(
-            base, f"The same on random tokens repeated once, over the second half: attention to {to}.", doing
-        ),
-    }
-
-
-PATTERNS: dict[str, Pattern] = {
-    "class_token": Pattern(
-        "class token", "Share of attention to the class token.", "attend most to the class token"
-    ),
-    "first_token": Pattern(
-        "first token", "Share of attention to the first token.", "attend most to the first token"
-    ),
-    "self": Pattern("self", "Share of attention to the query's own place.", "attend most to themselves"),
-    "previous_token": Pattern(
-        "previous token",
-        "Share of attention to the token before the query.",
-        "attend most to the previous token",
-    ),
-    "next_token": Pattern(
-        "next token",
-        "Share of attention to the token after the query (bidirectional).",
-        "attend most to the next token",
-    ),
-    "diagonal_alignment": Pattern(
-        "diagonal alignment",
-        "Share of cross-attention to the key at the query's relative place, and those beside it.",
-        "follow the diagonal",
-    ),
-    **_of_repeats("induction", "the token after an earlier occurrence of the same token"),
-    **_of_repeats("duplicate token", "earlier occurrences of the same token"),
-    "separator": Pattern(
-        "separator",
-        "Share of attention to punctuation, whitespace and special tokens, the first token left out.",
-        "attend most to separators",
-    ),
-    "offset": Pattern(
-        "fixed offset",
-        "Largest mean attention to the key at one fixed distance, other than self, previous and next token.",
-        "attend most at a fixed distance",
-    ),
-    "sink": Pattern(
-        "sink elsewhere",
-        "Largest mean attention that one key gets from the queries that see it (Gu et al.); a sink if above 0.3.",
-        "attend most to one key other than the first",
-    ),
-    "local": Pattern("local", "Share of attention to the 8 nearest visible keys.", "attend locally", GENERAL),
-    "segment": Pattern(
-        "segment", "Share of attention inside the query's sentence.", "stay inside the sentence", GENERAL
-    ),
-    "same_row": Pattern(
-        "same row", "Share of attention to patches of the same row.", "stay in the row", GENERAL
-    ),
-    "same_column": Pattern(
-        "same column", "Share of attention to patches of the same column.", "stay in the column", GENERAL
-    ),
-    "neighbors": Pattern(
-        "neighbors", "Share of attention to the 8 patches around.", "attend to neighboring patches", GENERAL
-    ),
-    "uniform": Pattern(
-        "uniform", "exp(entropy) / number of visible keys, mean over queries.", "spread evenly"
-    ),
-    "sharp": Pattern("sharp", "1 - entropy / its maximum, mean over queries."),
-    "positional": Pattern(
-        "positional",
-        "1 - half the L1 change of the attention if the tokens are replaced by others of the text, mean over "
-        "queries; 1 = the tokens do not matter.",
-    ),
-}
-"""All scores; those that name heads in the order in which ties are decided."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +55,8 @@ class HeadPatterns:
         Bounds of the 95 % intervals over windows; NaN for fewer than 4 windows.
     scores
         The names of the score columns.
+    strength : Series
+        The score behind every name; NaN for mixed heads.
     """
 
     table: pd.DataFrame
@@ -165,6 +64,7 @@ class HeadPatterns:
     low: pd.DataFrame
     high: pd.DataFrame
     scores: tuple[str, ...]
+    strength: pd.Series
 
     def long(self) -> pd.DataFrame:
         """Return one row per head and score: layer, head, pattern, score, low, high, chance."""
@@ -199,19 +99,15 @@ class HeadPatterns:
         """The layers of every family and the heads that show it most clearly; nothing if there is no family."""
         counts = self.table["pattern"].value_counts()
         told = [f"{kind}: {self._members(str(kind))}" for kind in counts.index if kind != MIXED]
-        return (f"The clearest heads of each kind, with their score: {'; '.join(told)}.",) if told else ()
+        return (f"The clearest heads of each kind, with their scores: {'; '.join(told)}.",) if told else ()
 
     def _members(self, kind: str) -> str:
         """Return the strongest heads of a family and its layers."""
-        family = self.table[self.table["pattern"] == kind]
-        numbers = family["name"].str.extract(r"\(([\d.]+)", expand=False).astype(float)
-        strongest = numbers.sort_values(ascending=False, kind="stable")
-        heads = [f"{layer}.{head}" for layer, head in strongest.index[:SHOWN]]
-        heads[0] += f" ({strongest.iloc[0]:.2f})"
-        if len(family) <= SHOWN:
-            return ", ".join(heads)
+        family = self.strength[self.table["pattern"] == kind].sort_values(ascending=False, kind="stable")
+        heads = [f"{layer}.{head} ({family[layer, head]:.2f})" for layer, head in family.index[:SHOWN]]
         layers = family.index.get_level_values("layer")
-        return f"{', '.join(heads)} (layers {layers.min()}-{layers.max()})"
+        where = f", layers {layers.min()}-{layers.max()}" if len(family) > SHOWN else ""
+        return f"{', '.join(heads)}{where}"
 
     @property
     def on_repeats(self) -> tuple[str, ...]:
@@ -266,14 +162,15 @@ def head_patterns_over(
         for i in range(len(heads))
     ]
     columns = {
-        "name": [name for _, name in named],
-        "pattern": [kind for kind, _ in named],
+        "name": [name for _, name, _ in named],
+        "pattern": [kind for kind, _, _ in named],
         **mean,
         "sink_key": sink_key,
         "offset_by": offsets,
     }
     chance = {name: float(np.nanmedian(chances[name])) for name in names}
-    return HeadPatterns(pd.DataFrame(columns, index=index), chance, low, high, names)
+    strength = pd.Series([score for _, _, score in named], index=index)
+    return HeadPatterns(pd.DataFrame(columns, index=index), chance, low, high, names, strength)
 
 
 def _stacked(
@@ -308,8 +205,8 @@ def _named(
     chances: Mapping[str, float],
     low: Mapping[str, float],
     at: tuple[int, int],
-) -> tuple[str, str]:
-    """Return the kind and the name of a head; ``at`` are its sink key and its fixed offset."""
+) -> tuple[str, str, float]:
+    """Return kind and name of a head and the score behind it; ``at`` are its sink key and its fixed offset."""
     best: dict[float, tuple[float, str]] = {}
     for name, score in scores.items():
         pattern, chance = PATTERNS[name], chances[name]
@@ -321,11 +218,11 @@ def _named(
             best[pattern.threshold] = (excess, name)
     if not best:
         even = scores.get("uniform", 0.0)
-        return ("uniform", f"uniform ({even:.2f})") if even >= EVEN else (MIXED, MIXED)
+        return ("uniform", f"uniform ({even:.2f})", even) if even >= EVEN else (MIXED, MIXED, np.nan)
     name = best[min(best)][1]
     kind, where = PATTERNS[name].title, " on repeated random tokens" if name.endswith("_random") else ""
     place = {"sink": f" at key {at[0]}", "offset": f" {at[1]}"}.get(name, "")
-    return kind, f"{kind}{place} ({scores[name]:.2f}{where})"
+    return kind, f"{kind}{place} ({scores[name]:.2f}{where})", scores[name]
 
 
 def _bounds(scores: FloatArray64, seed: int) -> tuple[FloatArray64, FloatArray64]:

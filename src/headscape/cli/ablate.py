@@ -34,7 +34,7 @@ def ablate(
     *,
     given: SimpleNamespace,
 ) -> None:
-    """Test which heads a model can spare: switch heads off in the order of several rankings, measure the loss.
+    """Test rankings of the heads: switch heads off in the order of each, and measure the loss on held-out windows.
 
     Some 20 minutes for the default model and methods on 2 cores. An interrupted study resumes when called again; to
     add methods or counts in the same folder, give the whole list again: what is finished is not computed again.

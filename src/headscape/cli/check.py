@@ -41,7 +41,7 @@ def check(
     *,
     given: SimpleNamespace,
 ) -> None:
-    """Check that every attention head does what softmax attention must do. Exit code 1 if one does not.
+    """Check that every attention head obeys the invariants of softmax attention. Exit code 1 if one does not.
 
     Models are shown random tokens or pixels unless --text or --images is given. Some 10 seconds for the default model.
 

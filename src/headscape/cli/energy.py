@@ -35,7 +35,7 @@ def energy(
 ) -> None:
     """Measure the energy field of every head and say what holds for the model, with counter-examples.
 
-    The analysis with the stages "energy" and "interaction": some 4 seconds a window of 270 heads on 2 cores.
+    The analysis with the stages "energy" and "interaction": about 2 seconds per window of 270 heads on 2 cores.
 
     Example:  headscape energy default -o out/energy
     """

@@ -11,7 +11,7 @@ from headscape.cli.options import ANALYSIS, Out, SourceNames, with_options
 def patterns(sources: SourceNames, out: Out = Path("out/patterns"), *, given: SimpleNamespace) -> None:
     """Score the attention patterns of every head and name the heads: first token, previous token, induction, ...
 
-    The analysis with the stage "patterns": about a second a window of 256 tokens and 270 heads on 2 cores. Scores on
+    The analysis with the stage "patterns": about a second per window of 256 tokens and 270 heads on 2 cores. Scores on
     repeated random tokens and with replaced tokens need the model; tensors must hold probabilities.
 
     Example:  headscape patterns default -o out/patterns

@@ -30,7 +30,7 @@ def softmax(
 ) -> None:
     """Compare the softmax of every head with its paraproduct, and say whether attention is invariant to softmax.
 
-    The analysis with the stage "softmax": over a second a head of 256 tokens; it resumes layer by layer.
+    The analysis with the stage "softmax": more than a second per head of 256 tokens; it resumes layer by layer.
 
     Example:  headscape softmax out/capture --heads 3.5,10.7 -o out/softmax
     """

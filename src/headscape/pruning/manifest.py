@@ -34,7 +34,7 @@ class Manifest:
     kept_back
         Heads that were asked for but stay, because they share keys with others.
     repaired
-        Layers whose output projection was fitted anew.
+        Layers whose output projection was re-fitted.
     savings
         Against the original.
     plain

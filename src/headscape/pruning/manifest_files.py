@@ -2,7 +2,7 @@
 
 OUT/
 manifest.json            which heads of which model are gone
-repaired.safetensors     the output projections that were fitted anew, if any: NUMBER.weight, NUMBER.bias
+repaired.safetensors     the output projections that were re-fitted, if any: NUMBER.weight, NUMBER.bias
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REPAIRED = "repaired.safetensors"
 
 
 def export_manifest(pruned: Pruned, folder: str | os.PathLike[str]) -> Path:
-    """Write the manifest of a pruned model, with the projections that were fitted anew.
+    """Write the manifest of a pruned model, with the projections that were re-fitted.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ def head_patterns(
     Returns
     -------
     DataFrame, indexed by (layer, head)
-        One column a score (see :data:`headscape.analysis.pattern_names.PATTERNS`), ``sink_key``, ``offset_by``,
+        One column a score (see :data:`headscape.analysis.pattern_kinds.PATTERNS`), ``sink_key``, ``offset_by``,
         ``pattern`` (the kind, or "mixed") and ``name`` (with its number), means over windows.
         ``analyze(...)["patterns"]`` has chance levels and intervals too.
 

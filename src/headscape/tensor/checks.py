@@ -16,6 +16,7 @@ MAX_WINDOWS, MAX_LENGTH, MAX_DRAWS, MAX_SEED = 100_000, 1_000_000, 10_000, 2**63
 _ROWS_BYTES = 1 << 26
 # By bytes per number. float32 is added up in float32 before it is squared in float64.
 _LARGEST = {4: 1e31, 8: 1e150}
+_ROUNDING = 1e-2
 
 
 def as_float_array(x: object, name: str = "the array") -> FloatArray:
@@ -73,6 +74,16 @@ def require_finite(x: FloatArray, name: str = "the array") -> None:
         raise InputError(
             f"{name} must not exceed {_LARGEST[x.itemsize]:g} in {x.dtype}, where sums and squares overflow, but its "
             f"largest magnitude is {largest:g}. Divide by it first, and set masked logits to 0."
+        )
+
+
+def require_probabilities(x: FloatArray) -> None:
+    """Raise unless a (query, key[, head]) array can hold attention probabilities; sums are allowed some rounding."""
+    lowest, highest = float(x.min()), float(x.sum(axis=1).max())
+    if lowest < 0 or highest > 1 + _ROUNDING:
+        raise InputError(
+            f"probabilities are not negative and their rows sum to at most 1, but the smallest is {lowest:.3g} and a "
+            f"row sums to {highest:.3g}: name the field that the tensor holds."
         )
 
 

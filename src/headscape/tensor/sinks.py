@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.errors import InputError
-from headscape.tensor.checks import FloatArray
+from headscape.tensor.checks import FloatArray, require_probabilities
 from headscape.tensor.network_tensor import WITHOUT_SINKS, NetworkTensor
 
 SINK_SCORE, SHARE_OF_HEADS = 0.3, 0.05
@@ -31,7 +31,6 @@ FEWEST_QUERIES = 10
 FAINT_ROW = 1e-6
 LEFT_OUT = "left_out"
 """Where the provenance of a tensor without sinks names the queries and keys that are missing."""
-_ROUNDING = 1e-2
 
 
 def sink_scores(x: NetworkTensor) -> NDArray[np.float64]:
@@ -167,11 +166,5 @@ def _probs(x: NetworkTensor) -> FloatArray:
         raise InputError(
             f"sinks are found in probabilities, but the tensor holds {x.field!r}: use the field 'probs'."
         )
-    p = _three_axes(x)
-    lowest, highest = float(p.min()), float(p.sum(axis=1).max())
-    if lowest < 0 or highest > 1 + _ROUNDING:
-        raise InputError(
-            f"probabilities are not negative and their rows sum to at most 1, but the smallest is {lowest:.3g} and a "
-            f"row sums to {highest:.3g}: name the field that the tensor holds."
-        )
-    return p
+    require_probabilities(x.data)
+    return _three_axes(x)

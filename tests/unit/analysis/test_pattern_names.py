@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from headscape.analysis.pattern_names import PATTERNS, WindowPatterns, head_patterns_over
+from headscape.analysis.pattern_kinds import PATTERNS
+from headscape.analysis.pattern_names import WindowPatterns, head_patterns_over
 from patterns_planted import (
     even_over,
     named,
@@ -142,7 +143,7 @@ def test_the_sentence_counts_families_and_names_their_strongest_heads():
         assert words in found.sentence
     assert "2 follow no single pattern" in found.sentence
     (striking,) = found.striking
-    assert "first token: 0.2 (0.90), 1.2, 2.2 (layers 0-3)" in striking
+    assert "first token: 0.2 (0.90), 1.2 (0.80), 2.2 (0.70), layers 0-3" in striking
     assert "previous token: 4.2 (0.75)" in striking
     assert "all are mixed" in head_patterns_over([window(self=[0.1])], [(0, 0)]).sentence
 

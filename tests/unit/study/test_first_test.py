@@ -60,7 +60,7 @@ def test_the_sentence_has_the_measured_increases(study):
 def test_random_draws_are_the_yardstick(lowest, words):
     losses = np.array([1.0, 1.0 + lowest, 1.1, 1.2, 1.3])[:, None]
     result = Result({"losses": losses}, {"heads": 3, "loss": "nats per token"})
-    context = Context(small_capture(), {"model": "tiny"})
+    context = Context(small_capture(), {})
     assert words in FirstTest().sum_up(context, [result]).findings[0]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.errors import HeadscapeError
+from headscape.output import counted
 from headscape.recorder.inputs import InputReader
 from headscape.study.stages.context import Context
 from headscape.study.stages.finding import Finding, Question
@@ -19,6 +20,11 @@ from headscape.study.stages.result import Result
 from headscape.study.stages.stage import NotApplicableError, Outcome, Stage
 
 WINDOWS, SHARE, DRAWS = 2, 0.1, 3
+NEXT = Finding(
+    "To find heads that can be removed, test rankings of the heads on held-out text with headscape ablate (minutes); "
+    "headscape prune removes heads, repairs the remaining weights and measures the cost.",
+    Question.after,
+)
 
 
 class FirstTest(Stage):
@@ -58,7 +64,7 @@ class FirstTest(Stage):
         intact, lowest, random = losses[0], losses[1] - losses[0], losses[2:] - losses[0]
         detail = {"intact": float(intact), "lowest": float(lowest), "random": random.tolist()}
         verdict = _verdict(detail, about, len(results[0].arrays["losses"][0]))
-        return Outcome(context.frame({}), (verdict, _next(context)), detail=detail)
+        return Outcome(context.frame({}), (verdict, NEXT), detail=detail)
 
 
 def _windows(context: Context) -> Any:
@@ -74,19 +80,9 @@ def _windows(context: Context) -> Any:
     return reader.read(context.inputs)[:WINDOWS]
 
 
-def _next(context: Context) -> Finding:
-    """Say which commands go on from here."""
-    name = context.parameters["model"]
-    return Finding(
-        f"To learn which heads can go, headscape ablate {name} tests rankings of the heads on held-out text (minutes); "
-        f"headscape prune {name} --fraction 0.1 removes heads, repairs the rest and measures the cost.",
-        Question.after,
-    )
-
-
 def _verdict(detail: dict[str, Any], about: Any, windows: int) -> Finding:
     """Say what was found; the random draws are the yardstick, since the loss depends on how many heads are off."""
-    heads, lowest, random = about["heads"], detail["lowest"], np.asarray(detail["random"])
+    heads, lowest, random = counted(about["heads"], "head"), detail["lowest"], np.asarray(detail["random"])
     if lowest < random.min():
         so_what = "so here they do less than random heads, as the hypothesis says"
     elif lowest > random.max():
@@ -94,10 +90,10 @@ def _verdict(detail: dict[str, Any], about: Any, windows: int) -> Finding:
     else:
         so_what = "so here they do neither clearly less nor clearly more than random heads"
     return Finding(
-        f"First test: switching off the {heads} heads with the lowest Haar entropy changes the loss by {lowest:+.2f} "
-        f"({about['loss']}, intact {detail['intact']:.2f}), {heads} heads at random by {np.mean(random):+.2f}; "
+        f"First test: switching off the {heads} with the lowest Haar entropy changes the loss by {lowest:+.2f} "
+        f"({about['loss']}, intact {detail['intact']:.2f}), {heads} at random by {np.mean(random):+.2f}; "
         f"{so_what}.",
         Question.little,
-        f"{windows} windows; {len(random)} random draws: {', '.join(f'{value:+.3f}' for value in random)}. headscape "
-        "ablate tests more rankings on more windows, with intervals.",
+        f"{counted(windows, 'window')}; {len(random)} random draws: {', '.join(f'{value:+.3f}' for value in random)}. "
+        "headscape ablate tests more rankings on more windows, with intervals.",
     )

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.analysis.detections import BoolArray, Layout
-from headscape.analysis.pattern_names import PATTERNS, HeadPatterns, WindowPatterns, head_patterns_over
+from headscape.analysis.pattern_kinds import PATTERNS
+from headscape.analysis.pattern_names import HeadPatterns, WindowPatterns, head_patterns_over
 from headscape.analysis.patterns import PatternScorer, PatternScores, positional_score
-from headscape.errors import HeadscapeError
+from headscape.errors import HeadscapeError, InputError
 from headscape.recorder.inputs import WindowInput
 from headscape.recorder.probes import probed, repeated_tokens, replaced_tokens
 from headscape.study.stages.context import Context, Data
@@ -19,6 +20,7 @@ from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, NotApplicableError, Outcome, Stage
 from headscape.tensor.attention_record import causal_visibility, full_visibility
 from headscape.tensor.capture import Capture
+from headscape.tensor.checks import require_probabilities
 from headscape.tensor.network_tensor import NetworkTensor
 
 REPLACED_WINDOWS = 2
@@ -162,8 +164,10 @@ def _require_probabilities(windows: Data) -> None:
         raise NotApplicableError(
             f"it needs attention probabilities, but the tensors hold {x.field!r} (field='probs' says that they do)"
         )
-    if x.data.min() < 0:
-        raise NotApplicableError("it needs attention probabilities, but the tensors hold negative numbers")
+    try:
+        require_probabilities(x.data)
+    except InputError as error:
+        raise NotApplicableError(f"it needs attention probabilities: {error}") from error
 
 
 def _groups(window: Data) -> list[tuple[slice, Layout]]:

@@ -24,7 +24,7 @@ class Regularity(Stage):
             for column in Column(
                 f"holder_{name}",
                 f"α {name}",
-                f"Hoelder exponent of the logits on the trees, {words}.",
+                f"Hölder exponent of the logits on the trees, {words}.",
                 direction="smooth",
                 panel=name == "mixed",
             ).with_bounds("low", "high")
@@ -60,7 +60,7 @@ class Regularity(Stage):
         count = int((columns["theorem_windows"] * 2 > len(results)).sum())
         verdict = "no head is" if count == 0 else f"{count} of {len(mixed)} heads are"
         sentence = (
-            f"The mixed Hoelder exponent of the logits has median {median:.2f} (interquartile {q25:.2f} to "
+            f"The mixed Hölder exponent of the logits has median {median:.2f} (interquartile {q25:.2f} to "
             f"{q75:.2f}); {verdict} in the range 0 < alpha < 1/2 that the softmax theorem assumes."
         )
         return Outcome(context.frame(columns), (sentence,), detail=columns)

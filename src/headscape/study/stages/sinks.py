@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from headscape.analysis.head_folders import chance_correlation
 from headscape.analysis.stability import rank_correlations
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization, organize
@@ -222,7 +223,7 @@ def _geometry_in_words(effect: SinkEffect, left_out: bool) -> tuple[str, ...]:
         return ()
     if effect.without is None:
         return ("Too few other keys are left for a second map without sinks.",)
-    follows = effect.coordinates
+    follows, n = effect.coordinates, len(effect.share)
     sink = follows["with", 1]["attention to sinks"]
     much = "Much" if abs(sink) >= MUCH else "Part" if abs(sink) >= FOLLOWS else "Little"
     gone = {(w.name, w.axis) for w in effect.with_sinks.warnings}
@@ -231,13 +232,15 @@ def _geometry_in_words(effect: SinkEffect, left_out: bool) -> tuple[str, ...]:
     return (
         f"{much} of the geometry of the heads is attention to sinks: it has a rank correlation of {sink:.2f} with the "
         f"first coordinate of the map; the head EMDs with and without sinks have one of {effect.emd_correlation:.2f}.",
-        f"Without sinks, the first coordinate of the map follows {_followed(follows['without', 1])}, the "
-        f"second {_followed(follows['without', 2])} (rank correlations)."
+        f"Without sinks, the first coordinate of the map follows {_followed(follows['without', 1], n)}, the "
+        f"second {_followed(follows['without', 2], n)} (rank correlations)."
         + (f" No longer seen: {listed}." if gone else ""),
     )
 
 
-def _followed(correlations: Mapping[str, float]) -> str:
+def _followed(correlations: Mapping[str, float], n_heads: int) -> str:
+    """Name what a coordinate follows, unless unrelated scores would be followed as well."""
+    least = max(FOLLOWS, chance_correlation(n_heads, 2 * len(correlations)))
     best = max(correlations, key=lambda name: abs(correlations[name]))
     value = correlations[best]
-    return f"{best} ({value:.2f})" if abs(value) >= FOLLOWS else "none of the scores"
+    return f"{best} ({value:.2f})" if abs(value) >= least else "none of the scores"

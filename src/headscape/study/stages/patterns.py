@@ -15,6 +15,7 @@ from headscape.errors import HeadscapeError, InputError
 from headscape.recorder.inputs import WindowInput
 from headscape.recorder.probes import probed, repeated_tokens, replaced_tokens
 from headscape.study.stages.context import Context, Data
+from headscape.study.stages.cost import Size
 from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, NotApplicableError, Outcome, Stage
@@ -40,7 +41,7 @@ _HIDDEN = ("duplicate_token_repeats", "duplicate_token_random", "induction_rando
 class Patterns(Stage):
     """Scores the attention patterns of every head, and names the heads."""
 
-    name, title, doing, cost = "patterns", "Attention patterns", "scoring attention patterns", 1.0
+    name, title, doing, cost = "patterns", "Attention patterns", "scoring attention patterns", 0.25
     columns = (
         Column("name", "name", "What the head does, with its score; mixed if no pattern stands out."),
         Column("pattern", "pattern", "The name without its number.", table=False),
@@ -51,6 +52,10 @@ class Patterns(Stage):
         Column("sink_key", "sink key", "The key that the score sink belongs to.", table=False),
         Column("offset_by", "offset by", "Query minus key of the score offset.", table=False),
     )
+
+    def seconds(self, size: Size, options: Mapping[str, Any]) -> float:
+        """Return the expected seconds of a window, the probes spread over all."""
+        return super().seconds(size, options) + (REPLACED_WINDOWS + 1) * size.forward / size.windows
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the scores of all heads in one window, those of probes in the first windows."""

@@ -16,7 +16,7 @@ EXPONENTS = {"mixed": "mixed", "query": "along the queries", "key": "along the k
 class Regularity(Stage):
     """Fits exponents, and says whether the softmax theorem's range is met."""
 
-    name, title, doing, cost, needs = "regularity", "Regularity", "fitting exponents", 3.0, ("geometry",)
+    name, title, doing, cost, needs = "regularity", "Regularity", "fitting exponents", 1.1, ("geometry",)
     columns = (
         *(
             column

@@ -12,6 +12,7 @@ from headscape.analysis.pattern_kinds import PATTERNS
 from headscape.analysis.pattern_names import HeadPatterns, WindowPatterns, head_patterns_over
 from headscape.analysis.patterns import PatternScorer, PatternScores, positional_score
 from headscape.errors import HeadscapeError, InputError
+from headscape.output import counted
 from headscape.recorder.inputs import WindowInput
 from headscape.recorder.probes import probed, repeated_tokens, replaced_tokens
 from headscape.study.stages.context import Context, Data
@@ -30,7 +31,7 @@ BLOCK = 1 << 21
 """Entries of the attention that are scored at a time."""
 RANDOM = ("induction", "duplicate_token")
 _CHANCE = (
-    "Scores are shares of attention, means over {} windows; a name needs a score well above that of attention spread "
+    "Scores are shares of attention, means over {}; a name needs a score well above that of attention spread "
     "evenly (patterns.csv has all scores with their intervals and chance levels)."
 )
 NO_MODEL = "the model is not at hand"
@@ -95,7 +96,7 @@ class Patterns(Stage):
         return Outcome(
             detail.table,
             (
-                Finding(detail.sentence, Question.kinds, _CHANCE.format(len(results))),
+                Finding(detail.sentence, Question.kinds, _CHANCE.format(counted(len(results), "window"))),
                 *(Finding(sentence, Question.kinds) for sentence in (*detail.striking, *detail.on_repeats)),
                 *_left_out(detail, results),
                 *_without_special(context, detail),

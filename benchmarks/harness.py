@@ -29,6 +29,11 @@ class Row:
     unit: str = "s"
     wanted: str = ""
 
+    @property
+    def verdict(self) -> str:
+        """The ratio, unless its range is wider than a factor of two: then it is no result."""
+        return "noisy" if self.high > 2 * self.low else f"{self.ratio:.1f}x"
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -103,7 +108,7 @@ def print_table(rows: Sequence[Row | Measure]) -> None:
         else:
             spread = f"{row.low:.1f}-{row.high:.1f}"
             times = f"{row.ours:9.3g} {row.unit} {row.theirs:8.3g} {row.unit}"
-            print(f"{row.name:58} {times} {row.ratio:6.1f}x  {spread:13}  {row.wanted:8} {row.baseline}")
+            print(f"{row.name:58} {times} {row.verdict:>7}  {spread:13}  {row.wanted:8} {row.baseline}")
 
 
 def save(part: str, rows: Sequence[Row | Measure]) -> Path:

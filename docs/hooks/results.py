@@ -29,7 +29,7 @@ def _benchmark(data: dict[str, Any]) -> str:
             row["baseline"],
             f"{row['ours']:.3g} {row['unit']}",
             f"{row['theirs']:.3g} {row['unit']}",
-            f"**{row['ratio']:.1f}x** ({row['low']:.1f}-{row['high']:.1f})",
+            _ratio(row),
             row["wanted"],
         ]
         for row in data["rows"]
@@ -47,6 +47,14 @@ def _benchmark(data: dict[str, Any]) -> str:
     if measures:
         text += "\n\n" + _table(["what", "measured", "note"], measures)
     return text
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    """Return the ratio with its range, which alone is a result if it is wider than a factor of two."""
+    spread = f"{row['low']:.1f}-{row['high']:.1f}"
+    if row["high"] > 2 * row["low"]:
+        return f"too noisy to tell ({spread})"
+    return f"**{row['ratio']:.1f}x** ({spread})"
 
 
 def _table(columns: list[str], rows: list[list[Any]]) -> str:

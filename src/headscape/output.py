@@ -1,4 +1,4 @@
-"""What results look like outside Python: counts as words, values as JSON can hold them."""
+"""What results look like outside Python: counts and times as words, values as JSON can hold them."""
 
 from typing import Any
 
@@ -14,6 +14,26 @@ def counted(n: int, noun: str) -> str:
     ('1 window', '6 held-out windows')
     """
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def in_words(seconds: float) -> str:
+    """Return a time as people say it, rounded to what an estimate is worth.
+
+    Examples
+    --------
+    >>> in_words(3.2), in_words(43), in_words(89), in_words(3000), in_words(9000)
+    ('about 3 seconds', 'about 45 seconds', 'about 1.5 minutes', 'about 50 minutes', 'about 2.5 hours')
+    """
+    if seconds < 57:
+        step, unit, size = (1.0, "second", 1.0) if seconds < 10 else (5.0, "second", 1.0)
+    elif seconds < 3500:
+        step, unit, size = (
+            (0.5, "minute", 60.0) if seconds < 300 else (1.0 if seconds < 900 else 5.0, "minute", 60.0)
+        )
+    else:
+        step, unit, size = 0.5, "hour", 3600.0
+    number = max(step, step * round(seconds / size / step))
+    return f"about {number:g} {unit}{'' if number == 1 else 's'}"
 
 
 def json_ready(values: Any) -> Any:

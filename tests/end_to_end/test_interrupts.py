@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("transformers")
 
 import headscape as hs
-from cli_runs import environment, headscape, headscape_here, one_object
+from cli_runs import environment, headscape, headscape_here, one_object, without_progress
 from headscape.cli.main import run
 
 MODEL = Path(__file__).parents[2] / "examples" / "tiny_model"
@@ -56,8 +56,9 @@ def started(code, *arguments):
 def ended_by_interrupt(process):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert err.startswith("headscape: interrupted. What was finished is kept; the same command resumes")
-    assert err.count("\n") == 1
+    said = without_progress(err)
+    assert said.startswith("headscape: interrupted. What was finished is kept; the same command resumes")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(

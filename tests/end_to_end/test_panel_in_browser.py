@@ -212,7 +212,7 @@ def test_the_larger_view_opens_in_three_ways_and_gives_the_focus_back(page):
         assert run(page, "return document.activeElement.id") == "larger-one"
         page.switch_to.active_element.send_keys(Keys.ESCAPE)
         assert not run(page, is_open)
-        assert run(page, "return document.activeElement.id") in ("enlarge", "attention")
+        wait(page, "return ['enlarge', 'attention'].includes(document.activeElement.id)")
 
 
 def test_the_larger_view_zooms_scrolls_and_reads(page, study):
@@ -251,6 +251,53 @@ def test_the_larger_view_zooms_scrolls_and_reads(page, study):
     order = study.organization.order
     assert f"query {order['query'][2]} " in text(page, "larger-readout")
     assert data_of(page, "attention")["order"] == "organized"
+    click(page, "larger-close")
+
+
+def touch(page, kind, *places):
+    """Put fingers on the screen, move or lift them, as the system reports it."""
+    points = [{"x": x, "y": y, "id": finger} for finger, (x, y) in enumerate(places)]
+    page.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+
+@pytest.mark.parametrize("screen", ["page", "phone"])
+def test_two_fingers_zoom_the_larger_view_where_they_are(request, screen):
+    page = request.getfixturevalue(screen)
+    if screen == "phone":
+        click(page, "sheet-open")
+    click(page, "enlarge")
+    fit = float(data_of(page, "larger")["scale"])
+    # Moves of fingers are reported once a frame.
+    near = (
+        "return Math.abs(Number(document.getElementById('larger').dataset.scale) / arguments[0] - 1) < 0.02"
+    )
+    box = "const b = document.getElementById('larger-one').getBoundingClientRect(); return [b.left, b.top]"
+    left, top = run(page, box)
+
+    def under(px, py):
+        shown = {name: float(data_of(page, "larger")[name]) for name in ("left", "top", "x", "y", "scale")}
+        across, down = px - left - shown["left"], py - top - shown["top"]
+        return shown["x"] + across / shown["scale"], shown["y"] + down / shown["scale"]
+
+    shown = data_of(page, "larger")
+    half = LENGTH * fit / 2
+    x, y = left + float(shown["left"]) + half, top + float(shown["top"]) + half
+
+    before = under(x, y)
+    touch(page, "touchStart", (x - 20, y), (x + 20, y))
+    touch(page, "touchMove", (x - 60, y), (x + 60, y))
+    wait(page, near, 3 * fit)
+    assert under(x, y) == pytest.approx(before, abs=0.5)
+    touch(page, "touchMove", (x - 30, y), (x + 30, y))
+    wait(page, near, 1.5 * fit)
+    touch(page, "touchEnd")
+    was = sum(float(data_of(page, "larger")[name]) for name in "xy")
+    touch(page, "touchStart", (x, y))
+    touch(page, "touchMove", (x - 40, y - 40))
+    moved = "const {x, y} = document.getElementById('larger').dataset; return Number(x) + Number(y) > arguments[0]"
+    wait(page, moved, was + 1)
+    assert run(page, near, 1.5 * fit)  # one finger moves, it does not zoom
+    touch(page, "touchEnd")
     click(page, "larger-close")
 
 

@@ -69,7 +69,7 @@ def test_the_summary_is_one_object_with_what_it_cost_and_saved(made, trial):
     assert summary["out"] == str(folder)
     before, after = summary["savings"]["parameters"]
     assert after < before
-    assert summary["speed"]["prefill"][0] > 0
+    assert summary["speed"]["prefill"][2] > 0
     assert len(summary["findings"]) == 3
 
 

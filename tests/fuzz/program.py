@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from cli_runs import without_progress
 from fuzz.limits import BYTES, SECONDS, TimeIsUpError, listening, memory_limit, time_limit
 from headscape.cli.main import run
 
@@ -65,7 +66,7 @@ def headscape_here(words: Sequence[Any], seconds: float = SECONDS) -> Ended:
             problem = f"the command {LATE} {seconds:.0f} s"
     if not problem and said.warnings:
         problem = f"the command warned: {said.warnings[0][:200]}"
-    return Ended(code, said.out, said.err, problem)
+    return Ended(code, said.out, without_progress(said.err), problem)
 
 
 def started(words: Sequence[Any], memory: int | None = None) -> "subprocess.Popen[str]":
@@ -90,7 +91,7 @@ def headscape_apart(words: Sequence[Any], seconds: float = SECONDS) -> Ended:
         process.kill()
         process.communicate()
         return Ended(-9, "", "", f"the command {LATE} {seconds:.0f} s")
-    return Ended(process.returncode, out, err)
+    return Ended(process.returncode, out, without_progress(err))
 
 
 def unclear(message: str) -> str:

@@ -78,8 +78,8 @@ def _about(agreement: pd.DataFrame) -> str:
     best = excess.loc[excess.groupby("attribute")["excess"].idxmax()].sort_values("excess", ascending=False)
     rows = best.to_dict("records")
     told = [
-        f"{_MEANING[row['attribute']][1]} {row['ami']:.2f} at {row['folders']:.0f} folders (shuffled"
-        f"{' inside layers' if row['attribute'] == 'key-value head' else ''} {row['shuffled']:.2f})"
+        f"{_MEANING[row['attribute']][1]} {_plain(row['ami'])} at {row['folders']:.0f} folders (shuffled"
+        f"{' inside layers' if row['attribute'] == 'key-value head' else ''} {_plain(row['shuffled'])})"
         for row in rows
     ]
     numbers = f"adjusted mutual information with {', '.join(told)}"
@@ -103,14 +103,14 @@ def _windows(folders: HeadFolders) -> str:
         return ""
     sentence = (
         f"The {repetitions.n_windows} windows agree on the distances between heads with a rank correlation of "
-        f"{values.mean():.2f} ({values.min():.2f}-{values.max():.2f})"
+        f"{values.mean():.2f} ({values.min():.2f} to {values.max():.2f})"
     )
     levels = repetitions.window_trees["ami"]
     if levels.empty:
         return f"{sentence}."
     return (
-        f"{sentence}, on their trees with an adjusted mutual information of {levels.min():.2f}-{levels.max():.2f} by "
-        "level."
+        f"{sentence}, on their trees with an adjusted mutual information of {levels.min():.2f} to {levels.max():.2f} "
+        "by level."
     )
 
 
@@ -129,6 +129,11 @@ def _steadier(steadiness: pd.DataFrame) -> str:
     return (
         f"{verdict}: adjusted mutual information with the tree without noise, under {noises} noise: {told}."
     )
+
+
+def _plain(value: float) -> str:
+    """Return a number with two digits; nothing is not below zero."""
+    return f"{round(value, 2) + 0.0:.2f}"
 
 
 def _listed(words: list[str], most: int = 4) -> str:

@@ -116,12 +116,13 @@ class HeadPatterns:
         if name not in self.scores:
             return ()
         strong = self.table[name][self.table[name] >= SPECIFIC].sort_values(ascending=False)
-        listed = [f"{layer}.{head} {strong[layer, head]:.2f}" for layer, head in strong.index[: 2 * SHOWN]]
-        more = ", ..." if len(strong) > len(listed) else ""
-        found = f"{len(strong)} ({', '.join(listed)}{more})" if len(strong) else "0"
+        listed = [f"{layer}.{head} ({strong[layer, head]:.2f})" for layer, head in strong.index[: 2 * SHOWN]]
+        more = f" and {len(strong) - len(listed)} more" if len(strong) > len(listed) else ""
+        attend = "attends" if len(strong) == 1 else "attend"
         return (
-            f"On repeated random tokens, {found} of {len(self.table)} heads attend to the token after the earlier "
-            f"occurrence, with a score of at least {SPECIFIC} (even attention: {self.chance[name]:.3f}).",
+            f"On repeated random tokens, {len(strong)} of {len(self.table)} heads {attend} to the token after the "
+            f"earlier occurrence, with a score of at least {SPECIFIC} (even attention: {self.chance[name]:.3f})"
+            + (f": {', '.join(listed)}{more}." if listed else "."),
         )
 
 

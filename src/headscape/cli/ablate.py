@@ -1,6 +1,7 @@
 """``headscape ablate``: switch heads off in the order of several rankings, and say what each ranking is worth."""
 
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, counts_of, formats_of, methods_of, opened, split_inputs
 from headscape.cli.options import CALIBRATION, FIGURES, INPUTS, RUN, STACK, ModelName, Out, with_options
-from headscape.cli.progress import shown_progress
+from headscape.cli.progress import announce_time, shown_progress
 from headscape.errors import InputError
 
 
@@ -49,7 +50,8 @@ def ablate(
     from headscape.ablation.curves import is_random
     from headscape.tensor.checks import MAX_DRAWS, require_integer
 
-    random = any(is_random(label) for label in curve_labels(chosen, repair))
+    labels = curve_labels(chosen, repair)
+    random = any(map(is_random, labels))
     if draws is not None:
         require_integer(draws, "--draws", MIN_DRAWS, MAX_DRAWS)
         if not random:
@@ -57,13 +59,24 @@ def ablate(
     folder = output_folder(out)
     from headscape.report.ablation_figures import ablation_figures
     from headscape.report.style import save_figures
+    from headscape.study.expected_time import HELD_OUT, ablating_seconds, seconds_of
     from headscape.study.source import require_model
 
+    sizes = {"windows": given.windows, "length": given.length, "default_windows": HELD_OUT}
+    expected = partial(
+        ablating_seconds,
+        labels=labels,
+        counts=numbers,
+        draws=draws or DRAWS,
+        calibration_windows=given.calibration_windows,
+    )
     start = time.perf_counter()
     with shown_progress(quiet=given.quiet) as progress:
         progress("loading the model", 0, 1)
+        source = require_model(opened([model], given), "ablate")
+        announce_time(progress, given, lambda: seconds_of(expected, source, inputs, **sizes))
         study = ablation_study(
-            require_model(opened([model], given), "ablate"),
+            source,
             inputs,
             chosen,
             numbers,

@@ -18,7 +18,7 @@ from headscape.cli.given import (
     parse_heads,
     parse_numbers,
 )
-from headscape.cli.progress import shown_progress
+from headscape.cli.progress import announce_time, shown_progress
 from headscape.errors import InputError
 from headscape.output import counted
 
@@ -57,6 +57,7 @@ def run_analysis(
     from headscape.engine import LocalEngine
     from headscape.report.style import save_figures
     from headscape.study.analyze import analyze
+    from headscape.study.expected_time import analysis_seconds
 
     start = time.perf_counter()
     with shown_progress(quiet=given.quiet) as progress:
@@ -64,25 +65,29 @@ def run_analysis(
         source = opened(sources, given)
         if head is not None:
             _require_head(source, head, given.stack, layers, heads)
+        asked = {
+            "out": folder,
+            "windows": given.windows,
+            "length": given.length,
+            "stages": stages,
+            "quick": quick,
+            "stack": given.stack,
+            "layers": layers,
+            "heads": heads,
+            **options,
+        }
+        announce_time(progress, given, lambda: analysis_seconds(source, inputs, **asked))
         study = analyze(
             source,
             inputs,
-            out=folder,
-            windows=given.windows,
-            length=given.length,
+            **asked,
             sample=given.sample.value,
-            stages=stages,
-            quick=quick,
             field=getattr(given, "field", None),
             sinks=str(getattr(given, "sinks", "keep")).replace("-", " "),
-            stack=given.stack,
-            layers=layers,
-            heads=heads,
             seed=given.seed,
             command=shlex.join(["headscape", *sys.argv[1:]]),
             engine=LocalEngine() if given.threads is None else LocalEngine(given.threads),
             progress=progress,
-            **options,
         )
         progress("writing the report", 1, 1)
         report = study.report(folder / "report.html")

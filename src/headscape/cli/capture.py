@@ -10,7 +10,7 @@ import typer
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, inputs_of, opened, parse_heads, parse_numbers
 from headscape.cli.options import HEADS, INPUTS, RUN, WINDOWS, ModelName, Out, with_options
-from headscape.cli.progress import shown_progress
+from headscape.cli.progress import announce_time, shown_progress
 from headscape.output import counted
 
 
@@ -37,13 +37,17 @@ def capture(
     # Loading torch takes seconds: only after the options are known to be good.
     from headscape.models.sample_text import sample_text
     from headscape.recorder.capturing import capture as capture_model
+    from headscape.study.expected_time import capture_seconds, seconds_of
     from headscape.study.source import require_model
 
+    sizes = {"windows": given.windows, "length": given.length}
     start = time.perf_counter()
     with shown_progress(quiet=given.quiet) as progress:
         progress("loading the model", 0, 1)
+        source = require_model(opened([model], given), "capture")
+        announce_time(progress, given, lambda: seconds_of(capture_seconds, source, inputs, **sizes))
         result = capture_model(
-            require_model(opened([model], given), "capture"),
+            source,
             sample_text() if inputs is None else inputs,
             windows=given.windows,
             length=given.length or 256,

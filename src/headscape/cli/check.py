@@ -1,6 +1,7 @@
 """``headscape check``: a linter for attention implementations."""
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -10,12 +11,14 @@ import typer
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, inputs_of, loading_of, opened
 from headscape.cli.options import INPUTS, RUN, TENSORS, SourceName, option, with_options
-from headscape.cli.progress import shown_progress
+from headscape.cli.progress import announce_time, shown_progress
 from headscape.errors import InputError
 
 EXIT_FAILED = 1
 TEXT = option(list[Path] | None, "Text file to look at. (default: random tokens)")
 MOST_LINES = 20
+PROBE_LENGTH = 144
+"""Random tokens that a model with heads of 64 dimensions is shown."""
 
 
 @with_options(INPUTS, {"text": TEXT}, TENSORS, RUN)
@@ -54,13 +57,18 @@ def check(
     folder = None if out is None else output_folder(out)
     from headscape.models.loading import load_model
     from headscape.study.check import check as check_source
+    from headscape.study.expected_time import checking_seconds, seconds_of
     from headscape.tensor.store import write_text_atomically
 
     with shown_progress(quiet=given.quiet) as progress:
         progress("opening the source", 0, 1)
         loading = loading_of(given) | {"dtype": against_dtype or "float32"}
+        subject = opened([source], given)
+        sizes = {"windows": windows or 2, "length": given.length or PROBE_LENGTH}
+        expected = partial(checking_seconds, references=int(against is not None))
+        announce_time(progress, given, lambda: seconds_of(expected, subject, inputs, **sizes))
         report = check_source(
-            opened([source], given),
+            subject,
             inputs,
             against=None if against is None else load_model(against, **loading),
             length=given.length,

@@ -33,7 +33,6 @@ INTERRUPTED = "interrupted. What was finished is kept; the same command resumes 
 app = typer.Typer(
     name="headscape",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -80,7 +79,7 @@ def run() -> None:
     """Run the program, turning headscape's errors into one line on standard error."""
     with _Interrupts() as interrupts:
         try:
-            app()
+            app(prog_name="headscape")
         except BaseException as error:
             # An interrupt in the middle of an import of compiled code can come out as another error.
             if interrupts.came:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
@@ -11,7 +12,7 @@ import typer
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, formats_of, inputs_of, opened
 from headscape.cli.options import FIGURES, INPUTS, RUN, STACK, TENSORS, THREADS, SourceName, with_options
-from headscape.cli.progress import shown_progress
+from headscape.cli.progress import Display, announce_time, shown_progress
 
 
 @with_options(TENSORS, INPUTS, STACK, THREADS, FIGURES, RUN)
@@ -58,6 +59,7 @@ def organize(
     from headscape.geometry.questionnaire import Questionnaire
     from headscape.report.geometry_figures import organization_figures
     from headscape.report.style import save_figures
+    from headscape.study.expected_time import organizing_seconds, seconds_of
     from headscape.tensor.checks import MAX_WINDOWS, require_integer, require_number
 
     require_integer(window, "--window", 0, MAX_WINDOWS)
@@ -76,7 +78,11 @@ def organize(
     engine = LocalEngine() if given.threads is None else LocalEngine(given.threads)
     with shown_progress(quiet=given.quiet) as progress:
         progress("opening the source", 0, 1)
-        data = _tensor(opened([source], given), inputs, window, given, progress)
+        found = opened([source], given)
+        sizes = {"windows": window + 1, "length": given.length, "stack": given.stack}
+        expected = partial(organizing_seconds, n_iter=n_iter)
+        announce_time(progress, given, lambda: seconds_of(expected, found, inputs, **sizes))
+        data = _tensor(found, inputs, window, given, progress)
         start = time.perf_counter()
         matrix = data.data.ndim == 2
         result = organize_tensor(
@@ -98,7 +104,7 @@ def organize(
     _tell(Console(quiet=given.quiet, json=given.json), summary)
 
 
-def _tensor(source: Any, inputs: Any, window: int, given: SimpleNamespace, progress: Any) -> Any:
+def _tensor(source: Any, inputs: Any, window: int, given: SimpleNamespace, progress: Display) -> Any:
     """Return the tensor of one window of any source."""
     from headscape.models.loading import Model
     from headscape.models.sample_text import sample_text

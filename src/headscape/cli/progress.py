@@ -1,22 +1,80 @@
-"""The progress display of long commands: current step, share done, time left."""
+"""The progress of long commands on standard error: a bar on terminals, a plain line per stage and minute elsewhere."""
 
+import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any, TextIO
 
-from headscape.engine import Progress, no_progress
+from headscape.output import in_words
+
+FIRST_LINE, NEXT_LINE, SPACING = 2.0, 60.0, 1.0
+"""Seconds until the first line, so that short commands print none; between lines of a stage; between any two."""
+LONG = 10.0
+"""Seconds from which on a command says how long it will take."""
+_TRUSTED_SHARE = 0.03
+"""Share of the work from which on the time left is told."""
+
+
+class Display(ABC):
+    """Shows how far a command is: a progress callback that can also print a line."""
+
+    @abstractmethod
+    def __call__(self, stage: str, done: float, total: float) -> None:
+        """Show the current stage, and how much of the work is done."""
+
+    @abstractmethod
+    def announce(self, text: str) -> None:
+        """Print a line that stays."""
 
 
 @contextmanager
-def shown_progress(quiet: bool) -> Iterator[Progress]:
-    """Yield a progress callback, shown on terminals only, on standard error."""
-    if quiet or not sys.stderr.isatty():
-        yield no_progress
-    else:
+def shown_progress(quiet: bool) -> Iterator[Display]:
+    """Yield a progress callback that shows on standard error how far the command is; nothing if ``quiet``."""
+    if quiet:
+        yield _Silent()
+    elif sys.stderr.isatty():
         yield from _bar()
+    else:
+        with ProgressLines(sys.stderr) as lines:
+            yield lines
 
 
-def _bar() -> Iterator[Progress]:
+def announce_time(
+    display: Display, given: SimpleNamespace, expected_seconds: Callable[[], float | None]
+) -> None:
+    """Say how long a command will take, if that is long and known, to people; programs do not ask."""
+    if given.quiet or given.json or getattr(given, "csv", False):
+        return
+    seconds = expected_seconds()
+    if seconds is not None and seconds >= LONG:
+        display.announce(f"Expected time: {in_words(seconds)} (estimate for 2 cores without a GPU).")
+
+
+class _Silent(Display):
+    def __call__(self, stage: str, done: float, total: float) -> None:
+        """Show nothing."""
+
+    def announce(self, text: str) -> None:
+        """Print nothing."""
+
+
+class _Bar(Display):
+    def __init__(self, bar: Any) -> None:
+        self._bar, self._task = bar, bar.add_task("starting", total=None)
+
+    def __call__(self, stage: str, done: float, total: float) -> None:
+        self._bar.update(self._task, description=stage, completed=done, total=total)
+
+    def announce(self, text: str) -> None:
+        self._bar.console.print(text, markup=False, highlight=False)
+
+
+def _bar() -> Iterator[Display]:
     from rich import progress as bars
     from rich.console import Console
 
@@ -31,9 +89,76 @@ def _bar() -> Iterator[Progress]:
     with bars.Progress(
         *columns, console=Console(stderr=True), transient=True, speed_estimate_period=600
     ) as bar:
-        task = bar.add_task("starting", total=None)
+        yield _Bar(bar)
 
-        def tell(stage: str, done: float, total: float) -> None:
-            bar.update(task, description=stage, completed=done, total=total)
 
-        yield tell
+class ProgressLines(Display):
+    """Writes a line for every stage when it begins, and one a minute; none before ``first`` seconds have passed.
+
+    Stages that differ in a number only, as those of several windows, are one; a stage that is over within
+    ``spacing`` seconds of the last line has none.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        first: float = FIRST_LINE,
+        every: float = NEXT_LINE,
+        spacing: float = SPACING,
+    ) -> None:
+        self._stream, self._every, self._spacing = stream, every, spacing
+        self._start = time.monotonic()
+        self._next_stage = self._due = self._start + first
+        self._now: tuple[str, float, float] = ("starting", 0.0, 1.0)
+        self._told: set[str] = set()
+        self._one_count = True
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        # A stage may take minutes without a word: the clock must not depend on it.
+        self._clock = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "ProgressLines":
+        self._clock.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._clock.join()
+
+    def __call__(self, stage: str, done: float, total: float) -> None:
+        """Note where the command is, and write a line if the stage is new."""
+        with self._lock:
+            if done < self._now[1]:  # a count per step: what is left of it says nothing about the command
+                self._one_count = False
+            self._now = (stage, done, total)
+            if _kind(stage) not in self._told and time.monotonic() >= self._next_stage:
+                self._tell()
+
+    def announce(self, text: str) -> None:
+        """Write a line; a reader that is gone is no reason to stop."""
+        with suppress(OSError):
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(max(0.0, self._due - time.monotonic())):
+            with self._lock:
+                if time.monotonic() >= self._due:
+                    self._tell()
+
+    def _tell(self) -> None:
+        stage, done, total = self._now
+        now = time.monotonic()
+        self._told.add(_kind(stage))
+        self._due, self._next_stage = now + self._every, now + self._spacing
+        share = min(1.0, done / total) if total > 0 else 0.0
+        percent = f" {share:4.0%}" if share else ""
+        left = ""
+        if self._one_count and _TRUSTED_SHARE <= share < 1:
+            left = f", {in_words((now - self._start) * (1 - share) / share)} left"
+        minutes, seconds = divmod(int(now - self._start), 60)
+        self.announce(f"[{minutes}:{seconds:02d}]{percent} {stage}{left}")
+
+
+def _kind(stage: str) -> str:
+    """Return the words of a stage without its numbers."""
+    return re.sub("[0-9]+", "", stage)

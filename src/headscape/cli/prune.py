@@ -6,6 +6,7 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ import typer
 from headscape.cli.console import Console
 from headscape.cli.given import check_given, methods_of, opened, parse_heads, split_inputs
 from headscape.cli.options import CALIBRATION, INPUTS, RUN, ModelName, with_options
-from headscape.cli.progress import shown_progress
+from headscape.cli.progress import announce_time, shown_progress
 from headscape.errors import InputError, StorageError
 
 
@@ -67,14 +68,21 @@ def prune(
     from headscape.pruning.manifest_files import export_manifest
     from headscape.pruning.pruned_files import claimed, save_pruned
     from headscape.pruning.trial import pruning_trial
+    from headscape.study.expected_time import HELD_OUT, pruning_seconds, seconds_of
     from headscape.study.source import require_model
 
     start = time.perf_counter()
     written = None if dry_run else out
+    sizes = {"windows": given.windows, "length": given.length, "default_windows": HELD_OUT}
+    expected = partial(
+        pruning_seconds, calibration_windows=given.calibration_windows, written=written is not None
+    )
     with nullcontext() if written is None else claimed(written), shown_progress(given.quiet) as progress:
         progress("loading the model", 0, 1)
+        source = require_model(opened([model], given), "prune")
+        announce_time(progress, given, lambda: seconds_of(expected, source, inputs, **sizes))
         trial = pruning_trial(
-            require_model(opened([model], given), "prune"),
+            source,
             inputs,
             method=score,
             fraction=(fraction or 0.1) if chosen is None else None,

@@ -17,6 +17,10 @@ from headscape.errors import InputError
 from headscape.models.forward_pass import arguments_for, evaluating
 from headscape.models.lazy_torch import torch
 from headscape.models.random_inputs import probe_windows
+from headscape.output import counted
+
+WIDEST_RANGE = 2.0
+"""Ratios whose largest is more than this many times their smallest are no result."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Timing:
     >>> timing = Timing((2.0, 2.2, 1.8), (1.0, 1.0, 1.2))
     >>> timing.ratio, timing.range
     (2.0, (1.5, 2.2))
+    >>> print(Timing((2.0, 2.2, 1.8), (1.0, 1.1, 3.0)))
+    2000.0 ms -> 1100.0 ms, too noisy to tell how much faster (0.60 to 2.00 times over 3 repeats)
     """
 
     before: tuple[float, ...]
@@ -48,11 +54,24 @@ class Timing:
         """The smallest and the largest ratio."""
         return min(self.ratios), max(self.ratios)
 
+    @property
+    def noisy(self) -> bool:
+        """Whether the range is wider than a factor of two, so that the ratio is no result."""
+        low, high = self.range
+        return high > WIDEST_RANGE * low
+
+    def summary(self) -> list[float | None]:
+        """Return the ratio, None if it is no result, and its range, as JSON can hold them."""
+        return [None if self.noisy else self.ratio, *self.range]
+
     def __str__(self) -> str:
         low, high = self.range
         old, new = statistics.median(self.before), statistics.median(self.after)
-        noise = ", within the noise of the timing" if low < 1 < high else ""
         times = f"{1e3 * old:.1f} ms -> {1e3 * new:.1f} ms"
+        if self.noisy:
+            spread = f"{low:.2f} to {high:.2f} times over {counted(len(self.before), 'repeat')}"
+            return f"{times}, too noisy to tell how much faster ({spread})"
+        noise = ", within the noise of the timing" if low < 1 < high else ""
         return f"{times}, {self.ratio:.2f} times as fast ({low:.2f} to {high:.2f}{noise})"
 
 
@@ -78,10 +97,10 @@ class Speed:
     new_tokens: int
     threads: int
 
-    def summary(self) -> dict[str, list[float]]:
-        """Return how many times faster, with the range, as JSON can hold it."""
+    def summary(self) -> dict[str, list[float | None]]:
+        """Return how many times faster (None where that is too noisy to tell), with the range."""
         timings = {"prefill": self.prefill, "decoding": self.decoding}
-        return {what: [t.ratio, *t.range] for what, t in timings.items() if t is not None}
+        return {what: timing.summary() for what, timing in timings.items() if timing is not None}
 
     def __str__(self) -> str:
         what = "one image" if self.length is None else f"{self.length} tokens"

@@ -27,7 +27,8 @@ from headscape.tensor.checks import MAX_LENGTH, MAX_SEED, MAX_WINDOWS, require_i
 from headscape.tensor.network_tensor import WITHOUT_SINKS
 from headscape.tensor.tensor_windows import TensorWindows
 
-CAPTURE_COST = 4.0
+CAPTURE_COST = 1.0
+"""Expected seconds of a window, as long as the sizes are not known."""
 WINDOWS, LENGTH = 6, 256
 QUICK_WINDOWS, QUICK_LENGTH = 2, 128
 
@@ -132,7 +133,10 @@ def analyze(
     told = WeightedProgress(progress)
     start = time.perf_counter()
     expected = windows or (QUICK_WINDOWS if quick else WINDOWS)
-    told.plan(CAPTURE_COST * expected + sum(s.cost * (expected if s.unit == "window" else 1) for s in chosen))
+    told.plan(
+        CAPTURE_COST * expected
+        + sum(max(0.1, s.cost) * (expected if s.unit == "window" else 1) for s in chosen)
+    )
     with told.step("opening the source", 0.3 * CAPTURE_COST * expected):
         opened = open_source(source, tokenizer=tokenizer, field=field)
     if isinstance(opened, Model):

@@ -6,6 +6,7 @@ import time
 from headscape.errors import InputError
 from headscape.study.folder import StudyFolder
 from headscape.study.stages.context import Context
+from headscape.study.stages.cost import parameters_of, size_of_data
 from headscape.study.stages.geometry import organization_of
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import NotApplicableError, Outcome, Stage
@@ -24,12 +25,13 @@ class StageRun:
         asked: frozenset[str],
     ) -> None:
         self.context, self.stages, self.folder, self.told, self.asked = context, stages, folder, told, asked
+        self._size = size_of_data(context.data, parameters=parameters_of(context.model))
 
     def all(self) -> dict[str, tuple[Result, ...]]:
         """Run everything, and return the results of all stages that are finished."""
         n = self.context.data.n_windows
         todo = [(s, i) for s in self.stages for i in s.pieces(self.context) if not self.folder.has(s.part(i))]
-        self.told.plan(sum(stage.cost for stage, _ in todo))
+        self.told.plan(sum(self._seconds(stage) for stage, _ in todo))
         for window in range(n):
             for stage in self.stages:
                 if stage.unit == "window":
@@ -41,6 +43,10 @@ class StageRun:
                     where = f", layer {place + 1} of {len(pieces)}" if stage.unit == "layer" else ""
                     self._piece(stage, piece, f"{stage.doing}{where}")
         return self.folder.finished(self.context)
+
+    def _seconds(self, stage: Stage) -> float:
+        """Return what a piece is expected to cost; nothing at all would not move the display."""
+        return max(0.01, stage.seconds(self._size, self.context.options[stage.name]))
 
     def _needed(self, stage: Stage) -> dict[str, Outcome]:
         """Return what the stages say that a stage over all windows needs."""
@@ -54,7 +60,7 @@ class StageRun:
         """Measure one piece unless it is finished; a new organization joins the context."""
         part = stage.part(piece)
         if not self.folder.has(part):
-            with self.told.step(text, stage.cost) as tell:
+            with self.told.step(text, self._seconds(stage)) as tell:
                 start = time.perf_counter()
                 try:
                     context = dataclasses.replace(self.context, progress=tell, earlier=self._needed(stage))

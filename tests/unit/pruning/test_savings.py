@@ -1,12 +1,16 @@
 """What pruning saves, counted by hand; measured speed."""
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 import torch
 
 import headscape as hs
+from benchmarks.harness import Row, print_table
 from headscape.errors import InputError
 from headscape.pruning.savings import Change, Savings
-from headscape.pruning.speed import measured_speed
+from headscape.pruning.speed import Speed, Timing, measured_speed
 from pruning_cases import EVEN
 from tiny_models import tiny_causal_model, tiny_model
 
@@ -63,6 +67,42 @@ def test_speed_is_measured_in_turns():
     assert steps[-1] == ("timing", 3, 3)
     assert "forward pass over 57 tokens: " in str(speed)
     assert "decoding of 3 tokens: " in str(speed)
+
+
+def test_a_ratio_with_a_wide_range_is_no_result():
+    clear, noisy = Timing((2.0, 2.2, 1.8), (1.0, 1.0, 1.2)), Timing((2.0, 2.2, 1.8), (1.0, 1.0, 2.0))
+    assert clear.summary() == pytest.approx([2.0, 1.5, 2.2])
+    assert "2.00 times as fast (1.50 to 2.20)" in str(clear)
+    assert noisy.summary() == [None, *noisy.range]
+    speed = Speed(clear, noisy, length=256, new_tokens=16, threads=2)
+    prefill, decoding = str(speed).splitlines()
+    assert "times as fast" in prefill
+    assert decoding.endswith("too noisy to tell how much faster (0.90 to 2.20 times over 3 repeats)")
+    assert speed.summary()["decoding"][0] is None
+    assert Timing((2.0, 4.0), (1.0, 1.0)).noisy is False  # a factor of two is not wider than one
+
+
+def test_the_tables_of_benchmarks_show_a_wide_range_without_its_ratio(capsys):
+    row = {"name": "transform", "baseline": "BLAS", "ours": 0.26, "theirs": 0.44, "unit": "s", "wanted": ""}
+    wide, narrow = {"ratio": 2.0, "low": 0.72, "high": 4.23}, {"ratio": 2.0, "low": 1.5, "high": 2.5}
+    print_table([Row(**row, **wide), Row(**row, **narrow)])
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert "noisy  0.7-4.2" in first
+    assert "2.0x" not in first
+    assert "2.0x  1.5-2.5" in second
+    machine = {"processor": "any", "cores": 2, "python": "3.11"}
+    shown = results_hook()._benchmark({"machine": machine, "rows": [row | wide, row | narrow]})
+    assert "too noisy to tell (0.7-4.2)" in shown
+    assert "**2.0x** (1.5-2.5)" in shown
+
+
+def results_hook():
+    """Load the hook of the documentation, which is no package."""
+    path = Path(__file__).parents[3] / "docs" / "hooks" / "results.py"
+    spec = importlib.util.spec_from_file_location("results_hook", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.parametrize(("family", "what"), [("Bert", "60 tokens"), ("ViT", "one image")])

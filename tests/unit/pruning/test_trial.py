@@ -158,7 +158,7 @@ def test_the_summary_and_the_card(tmp_path):
     assert "# GPT2LMHeadModel, without 3 attention heads" in card
     assert "License of the original weights: not stated" in card
     assert str(pruned.speed) in card
-    assert pruned.summary()["speed"]["decoding"][0] == pytest.approx(pruned.speed.decoding.ratio)
+    assert pruned.summary()["speed"]["decoding"][1:] == pytest.approx(pruned.speed.decoding.range)
     hs.save_pruned(pruned, tmp_path / "smaller")
     assert (tmp_path / "smaller" / "README.md").read_text() == card
     assert "| 0 | 1 | 3 of 4 |\n| 1 | 2, 3 | 2 of 4 |" in card

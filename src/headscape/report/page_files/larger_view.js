@@ -1,5 +1,5 @@
 // The chosen head as large as the screen, beside the one it is compared with: ticks, tokens, zoom, values.
-const larger = { kind: "probs", scale: 0, x: 0, y: 0, cell: null, from: null, drag: null };
+const larger = { kind: "probs", scale: 0, x: 0, y: 0, cell: null, from: null, drag: null, fingers: new Map(), pinch: null };
 const MARGIN = innerWidth < 600 ? { left: 66, top: 58 } : { left: 104, top: 92 };
 
 function openLarger(from) {
@@ -25,12 +25,17 @@ function fitLarger() { layLarger(); larger.scale = fitScale(); larger.x = larger
 // Both heads have the same place and size, so that they can be compared cell by cell.
 function layLarger() { byId("larger-two").closest("figure").hidden = shown.heads.length < 2; }
 
+function boundScale(scale) { return Math.min(Math.max(scale, fitScale()), 60); }
+
 function zoomLarger(factor, at) {
   const [width, height] = largerSize(byId("larger-one"));
   const [px, py] = at || [width / 2, height / 2];
-  const scale = Math.min(Math.max(larger.scale * factor, fitScale()), 60);
-  larger.x += px / larger.scale - px / scale; larger.y += py / larger.scale - py / scale;
+  const scale = boundScale(larger.scale * factor), [from] = largerOrigin(byId("larger-one"));
+  const x = larger.x + px / larger.scale;
+  larger.y += py / larger.scale - py / scale;
   larger.scale = scale;
+  // A picture that no longer fits its room does not stand in the middle any more.
+  larger.x = x - (px + from - largerOrigin(byId("larger-one"))[0]) / scale;
   drawLarger();
 }
 
@@ -102,22 +107,49 @@ function drawLarger() {
   byId("larger-energy").disabled = !shown.fields[0].energy;
   byId("larger-title").textContent = shown.heads.map((head) => `Head ${names[head]}`).join(" and ");
   ["larger-one", "larger-two"].slice(0, shown.heads.length).forEach((id, i) => drawOneLarger(byId(id), i));
-  Object.assign(byId("larger").dataset, { scale: larger.scale, x: larger.x, y: larger.y, kind: larger.kind, order: shown.organized ? "organized" : "original" });
+  const [left, top] = largerOrigin(byId("larger-one"));
+  Object.assign(byId("larger").dataset, { left, top, scale: larger.scale, x: larger.x, y: larger.y, kind: larger.kind, order: shown.organized ? "organized" : "original" });
   byId("larger-readout").textContent = larger.cell ? tellCell(...larger.cell) : "";
 }
 
+// Two fingers, in pixels of the canvas: the cell that was under their middle stays there, and grows as they part.
+function spanOf([[ax, ay], [bx, by]]) { return { size: Math.hypot(ax - bx, ay - by), x: (ax + bx) / 2, y: (ay + by) / 2 }; }
+function startPinch(canvas, fingers) {
+  const span = spanOf(fingers), [left, top] = largerOrigin(canvas);
+  return { size: Math.max(span.size, 1), scale: larger.scale, x: larger.x + (span.x - left) / larger.scale, y: larger.y + (span.y - top) / larger.scale };
+}
+function followPinch(canvas, fingers) {
+  const start = larger.pinch, span = spanOf(fingers);
+  larger.scale = boundScale((start.scale * span.size) / start.size);
+  const [left, top] = largerOrigin(canvas);
+  larger.x = start.x - (span.x - left) / larger.scale; larger.y = start.y - (span.y - top) / larger.scale;
+  drawLarger();
+}
+
 function setUpLargerCanvas(canvas) {
-  const place = (event) => { const box = canvas.getBoundingClientRect(), [left, top] = largerOrigin(canvas); return [event.clientX - box.left - left, event.clientY - box.top - top]; };
+  const spot = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+  const place = (event) => { const [px, py] = spot(event), [left, top] = largerOrigin(canvas); return [px - left, py - top]; };
   const read = (px, py) => {
     const [rows, columns] = cellsOf(theWindow()), y = Math.floor(larger.y + py / larger.scale), x = Math.floor(larger.x + px / larger.scale);
     larger.cell = px >= 0 && py >= 0 && y < rows && x < columns ? [y, x] : null;
   };
-  canvas.addEventListener("pointerdown", (event) => { larger.drag = place(event); canvas.setPointerCapture(event.pointerId); read(...place(event)); drawLarger(); });
-  canvas.addEventListener("pointerup", () => { larger.drag = null; });
-  canvas.addEventListener("pointercancel", () => { larger.drag = null; });
+  const hold = () => {
+    const fingers = [...larger.fingers.values()];
+    larger.pinch = fingers.length === 2 ? startPinch(canvas, fingers) : null; larger.drag = fingers.length === 1 ? fingers[0] : null;
+  };
+  const release = (event) => { larger.fingers.delete(event.pointerId); hold(); };
+  canvas.addEventListener("pointerdown", (event) => {
+    larger.fingers.set(event.pointerId, spot(event)); canvas.setPointerCapture(event.pointerId); hold();
+    if (larger.drag) read(...place(event));
+    drawLarger();
+  });
+  canvas.addEventListener("pointerup", release);
+  canvas.addEventListener("pointercancel", release);
   canvas.addEventListener("pointermove", (event) => {
-    const [px, py] = place(event);
-    if (larger.drag) { larger.x -= (px - larger.drag[0]) / larger.scale; larger.y -= (py - larger.drag[1]) / larger.scale; larger.drag = [px, py]; } else read(px, py);
+    const [px, py] = spot(event);
+    if (larger.fingers.has(event.pointerId)) larger.fingers.set(event.pointerId, [px, py]);
+    if (larger.pinch) { followPinch(canvas, [...larger.fingers.values()]); return; }
+    if (larger.drag) { larger.x -= (px - larger.drag[0]) / larger.scale; larger.y -= (py - larger.drag[1]) / larger.scale; larger.drag = [px, py]; } else read(...place(event));
     drawLarger();
   });
   canvas.addEventListener("wheel", (event) => {
@@ -152,6 +184,6 @@ function setUpLarger() {
   byId("zoom-out").addEventListener("click", () => zoomLarger(1 / 1.5));
   byId("zoom-fit").addEventListener("click", fitLarger);
   byId("larger-close").addEventListener("click", () => byId("larger").close());
-  byId("larger").addEventListener("close", () => { larger.cell = null; larger.from?.focus(); });
+  byId("larger").addEventListener("close", () => { larger.cell = larger.drag = larger.pinch = null; larger.fingers.clear(); larger.from?.focus(); });
   addEventListener("resize", () => { if (byId("larger").open) fitLarger(); });
 }

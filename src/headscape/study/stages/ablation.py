@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscape.ablation.ablation_result import AblationStudy
-from headscape.ablation.ablation_study import ablation_study, curve_labels
+from headscape.ablation.ablation_study import DRAWS, SHARES, ablation_study, curve_labels
 from headscape.ablation.curves import REPAIRED, is_random
 from headscape.errors import InputError
 from headscape.output import json_ready
 from headscape.report.ablation_figures import ablation_figures, method_colors
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
+from headscape.study.stages.cost import Size, ablation_seconds
 from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, NotApplicableError, Option, Outcome, Stage
@@ -32,7 +33,7 @@ METHODS = ("haar", "gradient", "reconstruction", "reconstruction+repair", "rando
 class Ablation(Stage):
     """Switches heads off in the order of several rankings, and measures the loss on windows held out."""
 
-    name, title, doing, unit, cost = "ablation", "Ablation", "switching heads off", "model", 600.0
+    name, title, doing, unit, cost = "ablation", "Ablation", "switching heads off", "model", 0.0
     by_default = False
     columns = (
         Column("place_haar", "haar place", "Place in the order of removal by Haar entropy, 0 goes first."),
@@ -56,6 +57,10 @@ class Ablation(Stage):
     def check(self, options: Mapping[str, Any]) -> None:
         """Raise unless every method is known."""
         curve_labels(options["methods"], repair=False)
+
+    def seconds(self, size: Size, options: Mapping[str, Any]) -> float:
+        """Return the expected seconds, most of them evaluations of the model."""
+        return ablation_seconds(size, options["methods"], len(SHARES), DRAWS)
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the curves of the ablation study."""

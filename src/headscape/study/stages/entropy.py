@@ -21,6 +21,7 @@ from headscape.report.haar_figures import entropy_figures
 from headscape.report.pictures import float_text
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
+from headscape.study.stages.cost import ORGANIZING, Size
 from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, Option, Outcome, Stage, require_one_of
@@ -33,13 +34,15 @@ if TYPE_CHECKING:
     from headscape.study.study import Study
 
 COEFFICIENTS = 192
+RERUNS = 12
+"""Organizations that the sensitivity takes."""
 EXPONENTS, MAX_WAVELETS = (0.01, 16), 10**9
 
 
 class Entropy(Stage):
     """Ranks the heads by the l_p entropy of their coarse Haar coefficients."""
 
-    name, title, doing, cost, needs = "entropy", "Haar entropy", "measuring entropies", 2.0, ("geometry",)
+    name, title, doing, cost, needs = "entropy", "Haar entropy", "measuring entropies", 0.1, ("geometry",)
     columns = (
         *Column(
             "haar_entropy",
@@ -88,6 +91,11 @@ class Entropy(Stage):
         require_one_of(options["sensitivity"], "sensitivity", (True, False))
         for name in options["fields"]:
             require_one_of(name, "fields", FIELDS)
+
+    def seconds(self, size: Size, options: Mapping[str, Any]) -> float:
+        """Return the expected seconds of a window; other fields are organized for themselves."""
+        again = len(options["fields"]) + (RERUNS / size.windows if options["sensitivity"] else 0)
+        return super().seconds(size, options) + again * ORGANIZING * size.times()
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the entropies of all heads in one window, on the trees of its organization."""

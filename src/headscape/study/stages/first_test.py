@@ -5,7 +5,7 @@ hypothesis of the organization paper (arXiv 2506.15541) deserves a closer look o
 is that closer look.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from headscape.errors import HeadscapeError
 from headscape.output import counted
 from headscape.recorder.inputs import InputReader
 from headscape.study.stages.context import Context
+from headscape.study.stages.cost import Size
 from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import NotApplicableError, Outcome, Stage
@@ -35,7 +36,11 @@ class FirstTest(Stage):
         "First test of the heads with low Haar entropy",
         "testing the lowest heads",
     )
-    unit, cost, needs, optional = "model", 8.0, ("entropy",), True
+    unit, cost, needs, optional = "model", 0.0, ("entropy",), True
+
+    def seconds(self, size: Size, options: Mapping[str, Any]) -> float:
+        """Return the expected seconds: forward passes."""
+        return (2 + DRAWS) * WINDOWS * size.forward
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the losses (choice, window): intact, lowest tenth off, then as many heads at random off."""

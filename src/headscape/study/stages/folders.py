@@ -23,6 +23,7 @@ from headscape.report.geometry_figures import head_figures
 from headscape.report.pictures import gray_png
 from headscape.report.section import Section, page_file
 from headscape.study.stages.context import Context
+from headscape.study.stages.cost import Size
 from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, Option, Outcome, Stage
@@ -53,7 +54,7 @@ _ANSWERS = {
 class Folders(Stage):
     """Takes the windows' head geometries together, and says what its folders are worth and have in common."""
 
-    name, title, doing, cost = "folders", "Folders of the heads", "repeating the head tree", 15.0
+    name, title, doing, cost = "folders", "Folders of the heads", "repeating the head tree", 1.2
     unit, needs, follows = "model", ("geometry",), ("geometry",)
     columns = (
         Column("place", "place", "Place in the leaf order of the head tree.", table=False),
@@ -82,6 +83,10 @@ class Folders(Stage):
         """Raise unless the noise is small and the number of repetitions possible."""
         require_number(options["noise"], "noise", 0, 0.5)
         require_integer(options["repetitions"], "repetitions", 1, 10_000)
+
+    def seconds(self, size: Size, options: Mapping[str, Any]) -> float:
+        """Return the expected seconds: distances between heads, whatever the tokens."""
+        return float(self.cost * size.times(heads=2, tokens=0) * options["repetitions"] / 20)
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the mean geometry, and what of it comes back over windows and under noise."""

@@ -9,6 +9,7 @@ from headscape.geometry.questionnaire import Questionnaire
 from headscape.notices import Notice
 from headscape.report.geometry_figures import token_figures
 from headscape.study.stages.context import Context
+from headscape.study.stages.cost import ORGANIZING, Size
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Option, Outcome, Stage
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Geometry(Stage):
     """Organizes every window; the other stages use its trees."""
 
-    name, title, doing, cost = "geometry", "Geometry of the heads", "organizing", 12.0
+    name, title, doing, cost = "geometry", "Geometry of the heads", "organizing", ORGANIZING
     options = (
         Option("n_iter", 3, "Iterations of the questionnaire."),
         Option("alpha", 0.0, "Folder weights fall with the level by 2^-alpha."),
@@ -37,6 +38,10 @@ class Geometry(Stage):
     def check(self, options: Mapping[str, Any]) -> None:
         """Raise unless the questionnaire takes the options."""
         Questionnaire(**options).check()
+
+    def seconds(self, size: Size, options: Mapping[str, Any]) -> float:
+        """Return the expected seconds of a window, which grow with the iterations."""
+        return float(super().seconds(size, options) * options["n_iter"] / 3)
 
     def measure(self, context: Context, piece: int) -> Result:
         """Organize one window."""

@@ -1,6 +1,7 @@
 """The stage "interaction": components of the learned interaction W_Q^T W_K of every head, from the weights."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from headscape.errors import ModelError
 from headscape.models.anatomy import of_stack
 from headscape.recorder.interaction import interaction_spectra
 from headscape.study.stages.context import Context
+from headscape.study.stages.cost import Size
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, NotApplicableError, Outcome, Stage
 
@@ -17,7 +19,7 @@ class Interaction(Stage):
     """Reads how many components the learned interaction of every head has."""
 
     name, title, doing = "interaction", "The learned interaction W_Q^T W_K", "reading the weights"
-    unit, cost, optional = "model", 4.0, True
+    unit, cost, optional = "model", 0.2, True
     columns = (
         Column(
             "interaction_k90",
@@ -28,6 +30,10 @@ class Interaction(Stage):
         ),
         Column("interaction_rank", "W eff. rank", "Effective rank of the learned interaction W_Q^T W_K."),
     )
+
+    def seconds(self, size: Size, options: Mapping[str, Any]) -> float:
+        """Return the expected seconds, whatever the tokens."""
+        return self.cost * size.times(tokens=0)
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the components of W_Q^T W_K of every head."""

@@ -12,9 +12,11 @@ from headscape.analysis.pattern_kinds import PATTERNS
 from headscape.analysis.pattern_names import HeadPatterns, WindowPatterns, head_patterns_over
 from headscape.analysis.patterns import PatternScorer, PatternScores, positional_score
 from headscape.errors import HeadscapeError, InputError
+from headscape.output import counted
 from headscape.recorder.inputs import WindowInput
 from headscape.recorder.probes import probed, repeated_tokens, replaced_tokens
 from headscape.study.stages.context import Context, Data
+from headscape.study.stages.cost import Size
 from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, NotApplicableError, Outcome, Stage
@@ -29,7 +31,7 @@ BLOCK = 1 << 21
 """Entries of the attention that are scored at a time."""
 RANDOM = ("induction", "duplicate_token")
 _CHANCE = (
-    "Scores are shares of attention, means over {} windows; a name needs a score well above that of attention spread "
+    "Scores are shares of attention, means over {}; a name needs a score well above that of attention spread "
     "evenly (patterns.csv has all scores with their intervals and chance levels)."
 )
 NO_MODEL = "the model is not at hand"
@@ -40,7 +42,7 @@ _HIDDEN = ("duplicate_token_repeats", "duplicate_token_random", "induction_rando
 class Patterns(Stage):
     """Scores the attention patterns of every head, and names the heads."""
 
-    name, title, doing, cost = "patterns", "Attention patterns", "scoring attention patterns", 1.0
+    name, title, doing, cost = "patterns", "Attention patterns", "scoring attention patterns", 0.25
     columns = (
         Column("name", "name", "What the head does, with its score; mixed if no pattern stands out."),
         Column("pattern", "pattern", "The name without its number.", table=False),
@@ -51,6 +53,10 @@ class Patterns(Stage):
         Column("sink_key", "sink key", "The key that the score sink belongs to.", table=False),
         Column("offset_by", "offset by", "Query minus key of the score offset.", table=False),
     )
+
+    def seconds(self, size: Size, options: Mapping[str, Any]) -> float:
+        """Return the expected seconds of a window, the probes spread over all."""
+        return super().seconds(size, options) + (REPLACED_WINDOWS + 1) * size.forward / size.windows
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the scores of all heads in one window, those of probes in the first windows."""
@@ -90,7 +96,7 @@ class Patterns(Stage):
         return Outcome(
             detail.table,
             (
-                Finding(detail.sentence, Question.kinds, _CHANCE.format(len(results))),
+                Finding(detail.sentence, Question.kinds, _CHANCE.format(counted(len(results), "window"))),
                 *(Finding(sentence, Question.kinds) for sentence in (*detail.striking, *detail.on_repeats)),
                 *_left_out(detail, results),
                 *_without_special(context, detail),

@@ -41,6 +41,7 @@ class Pictures(Stage):
     """Keeps what the panel of a head shows of its attention and energy."""
 
     name, title, doing, unit, always = "pictures", "Attention of the heads", "drawing heads", "model", True
+    cost = 0.7
     options = (
         Option(
             "picture_windows",

@@ -16,7 +16,7 @@ EXPONENTS = {"mixed": "mixed", "query": "along the queries", "key": "along the k
 class Regularity(Stage):
     """Fits exponents, and says whether the softmax theorem's range is met."""
 
-    name, title, doing, cost, needs = "regularity", "Regularity", "fitting exponents", 3.0, ("geometry",)
+    name, title, doing, cost, needs = "regularity", "Regularity", "fitting exponents", 1.1, ("geometry",)
     columns = (
         *(
             column
@@ -58,7 +58,9 @@ class Regularity(Stage):
         mixed = columns["holder_mixed"]
         q25, median, q75 = np.nanquantile(mixed, [0.25, 0.5, 0.75])
         count = int((columns["theorem_windows"] * 2 > len(results)).sum())
-        verdict = "no head is" if count == 0 else f"{count} of {len(mixed)} heads are"
+        verdict = (
+            "no head is" if count == 0 else f"{count} of {len(mixed)} heads {'is' if count == 1 else 'are'}"
+        )
         sentence = (
             f"The mixed Hölder exponent of the logits has median {median:.2f} (interquartile {q25:.2f} to "
             f"{q75:.2f}); {verdict} in the range 0 < alpha < 1/2 that the softmax theorem assumes."

@@ -16,6 +16,7 @@ from headscape.output import json_ready
 from headscape.report.section import Chart, Section
 from headscape.report.softmax_figures import softmax_figures
 from headscape.study.stages.context import Context
+from headscape.study.stages.cost import Size
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, Option, Outcome, Stage, require_one_of
 from headscape.tensor.checks import MAX_DRAWS, MAX_WINDOWS, require_integer
@@ -35,7 +36,7 @@ MEASURES = {
 class Softmax(Stage):
     """Compares the softmax of every head in the first windows with its paraproduct, layer by layer."""
 
-    name, title, doing, unit, cost = "softmax", "Softmax", "testing softmax invariance", "layer", 8.0
+    name, title, doing, unit, cost = "softmax", "Softmax", "testing softmax invariance", "layer", 360.0
     by_default = False
     columns = (
         Column(
@@ -70,6 +71,11 @@ class Softmax(Stage):
         require_integer(options["draws"], "draws", 1, MAX_DRAWS)
         require_one_of(options["masked"], "masked", ("fill", "block"))
         require_one_of(options["causal"], "causal", (True, False))
+
+    def seconds(self, size: Size, options: Mapping[str, Any]) -> float:
+        """Return the expected seconds of a layer: every head of every window is organized for itself."""
+        windows = min(options["softmax_windows"], size.windows)
+        return float(super().seconds(size, options) / size.layers * windows * options["softmax_n_iter"] / 10)
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the measures of the heads of one layer, in the first windows."""

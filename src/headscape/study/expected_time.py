@@ -1,0 +1,168 @@
+"""How long a command is expected to take, from the sizes of its source: told before it starts.
+
+The seconds are those of 2 cores without a GPU (:mod:`headscape.study.stages.cost`). Loading the libraries and
+writing the report are among them; converting a GGUF file for the first time is not.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
+from dataclasses import replace
+from typing import Any
+
+from headscape.ablation.ablation_study import SHARES
+from headscape.errors import HeadscapeError
+from headscape.models.anatomy import heads_of, of_stack
+from headscape.models.loading import Model
+from headscape.pruning.trial import RANDOM_DRAWS
+from headscape.study.analyze import LENGTH, QUICK_LENGTH, QUICK_WINDOWS, WINDOWS
+from headscape.study.folder import KIND, NUMBER
+from headscape.study.stages import chosen_stages, stage_options
+from headscape.study.stages.cost import (
+    BACKWARD,
+    ORGANIZING,
+    RESUMED,
+    Size,
+    ablation_seconds,
+    parameters_of,
+    size_of_data,
+)
+from headscape.study.study import Study
+from headscape.tensor.store import Store
+
+STARTING, WRITING = 4.0, 4.0
+"""Loading the libraries; writing tables, figures and the report."""
+STORING = 0.2
+"""Writing the queries and keys of one window."""
+CHECKING = 4.0
+"""Checking one window, besides the forward passes."""
+TIMED_PASSES = 30
+"""Forward passes, with the tokens that are decoded, that time a model before and after pruning."""
+HELD_OUT = 16
+"""Windows that calibrate, and windows that evaluate, unless others are asked for."""
+
+
+def analysis_seconds(
+    source: Any,
+    inputs: Any = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    windows: int | None = None,
+    length: int | None = None,
+    quick: bool = False,
+    stages: Iterable[str] | None = None,
+    stack: str | None = None,
+    layers: Collection[int] | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
+    **options: Any,
+) -> float | None:
+    """Return the expected seconds of :func:`headscape.analyze`, called in the same way; None if it cannot be known.
+
+    What is finished in the folder is not counted.
+    """
+    size = size_of(
+        source,
+        inputs,
+        windows=windows or (QUICK_WINDOWS if quick else None),
+        length=length or (QUICK_LENGTH if quick else LENGTH),
+        stack=stack,
+        layers=layers,
+        heads=heads,
+    )
+    if size is None:
+        return None
+    merged, finished = stage_options(options), () if out is None else _finished(out)
+    total = WRITING + (STARTING if finished else capture_seconds(size))
+    for stage in chosen_stages(stages):
+        count = {"window": size.windows, "layer": size.layers, "model": 1}[stage.unit]
+        done = sum(part.split("-")[0] == stage.name for part in finished)
+        total += max(0, count - done) * stage.seconds(size, merged[stage.name])
+    return total
+
+
+def seconds_of(cost: Callable[[Size], float], source: Any, inputs: Any, **sizes: Any) -> float | None:
+    """Return what a command is expected to cost for a source, with sizes as for :func:`size_of`."""
+    size = size_of(source, inputs, **sizes)
+    return None if size is None else cost(size)
+
+
+def capture_seconds(size: Size) -> float:
+    """Return the expected seconds of a capture; a source that has its windows needs none but those to load it."""
+    windows = size.windows * (size.forward + STORING * size.times(tokens=1)) if size.parameters else 0.0
+    return STARTING + windows
+
+
+def organizing_seconds(size: Size, n_iter: int) -> float:
+    """Return the expected seconds of organizing one window, with its figures."""
+    return capture_seconds(size) + ORGANIZING * size.times() * n_iter / 3 + WRITING
+
+
+def ablating_seconds(
+    size: Size,
+    labels: Iterable[str],
+    counts: Sequence[Any] | None,
+    draws: int,
+    *,
+    calibration_windows: int | None,
+) -> float:
+    """Return the expected seconds of an ablation study that evaluates on the windows of ``size``."""
+    numbers = len(SHARES) if counts is None else len(counts)
+    calibrating = calibration_windows or HELD_OUT
+    return STARTING + ablation_seconds(
+        size, labels, numbers, draws, windows=size.windows, calibration=calibrating
+    )
+
+
+def pruning_seconds(size: Size, *, calibration_windows: int | None, written: bool) -> float:
+    """Return the expected seconds of a pruning trial, and of cutting and timing the model if it is written."""
+    passes = size.windows * (2 + RESUMED * (1 + RANDOM_DRAWS))
+    passes += (calibration_windows or HELD_OUT) * (2 * BACKWARD + 2)
+    return STARTING + (passes + (TIMED_PASSES if written else 0)) * size.forward
+
+
+def checking_seconds(size: Size, references: int) -> float:
+    """Return the expected seconds of a check, with as many references."""
+    return STARTING + (1 + references) * size.windows * (2 * size.forward + CHECKING * size.times())
+
+
+def size_of(
+    source: Any,
+    inputs: Any = None,
+    *,
+    windows: int | None = None,
+    length: int | None = None,
+    stack: str | None = None,
+    layers: Collection[int] | None = None,
+    heads: Iterable[tuple[int, int]] | None = None,
+    default_windows: int = WINDOWS,
+) -> Size | None:
+    """Return the sizes of a source with the heads that are asked for; None if it does not tell them."""
+    try:
+        if isinstance(source, Model):
+            pairs = list(heads_of(of_stack(source.modules(), stack)))
+            several = isinstance(inputs, Sized) and not isinstance(inputs, str)
+            count = windows or (len(inputs) if several else default_windows)
+            size = Size(1, 1, _tokens(source, length or LENGTH), count, parameters_of(source))
+        else:
+            data = (source.data if isinstance(source, Study) else source).select(stack)
+            pairs, size = list(data.heads), size_of_data(data)
+            size = replace(size, windows=min(size.windows, windows or size.windows))
+    except HeadscapeError:
+        return None  # the command itself says what is wrong
+    wanted = None if heads is None else set(heads)
+    kept = [p for p in pairs if (layers is None or p[0] in layers) and (wanted is None or p in wanted)]
+    return replace(size, heads=max(1, len(kept)), layers=max(1, len({layer for layer, _ in kept})))
+
+
+def _tokens(model: Model, length: int) -> int:
+    """Return the tokens of a window; of a model of images, its patches."""
+    config = model.model.config
+    image, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
+    return (image // patch) ** 2 + 1 if isinstance(image, int) and isinstance(patch, int) else length
+
+
+def _finished(folder: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the finished parts of a study; none if there is no study yet."""
+    try:
+        return Store.open(folder, KIND, NUMBER).parts()
+    except HeadscapeError:
+        return []

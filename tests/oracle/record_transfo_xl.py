@@ -16,11 +16,21 @@ import torch
 
 # The model calls type_as with a dtype, which torch never had.
 _type_as = torch.Tensor.type_as
-torch.Tensor.type_as = lambda self, other=None, dtype=None: self.to(dtype) if other is None else _type_as(self, other)
+torch.Tensor.type_as = lambda self, other=None, dtype=None: (
+    self.to(dtype) if other is None else _type_as(self, other)
+)
 
 from transformers.models.deprecated.transfo_xl import TransfoXLConfig, TransfoXLLMHeadModel  # noqa: E402
 
-SMALL = {"vocab_size": 30, "cutoffs": [10, 20], "d_model": 16, "d_embed": 16, "n_head": 2, "d_head": 6, "d_inner": 20}
+SMALL = {
+    "vocab_size": 30,
+    "cutoffs": [10, 20],
+    "d_model": 16,
+    "d_embed": 16,
+    "n_head": 2,
+    "d_head": 6,
+    "d_inner": 20,
+}
 SMALL |= {"n_layer": 2, "mem_len": 7, "clamp_len": 9, "same_length": True, "div_val": 2}
 CASES = {
     "published_switches": {},
@@ -58,5 +68,7 @@ def recorded(name: str, changes: dict) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    values = {f"{name}/{key}": x for name, changes in CASES.items() for key, x in recorded(name, changes).items()}
+    values = {
+        f"{name}/{key}": x for name, changes in CASES.items() for key, x in recorded(name, changes).items()
+    }
     np.savez_compressed(sys.argv[1], **values)

@@ -34,7 +34,11 @@ def test_logits_and_attentions_agree_over_segments_with_memory(case, implementat
     model = model_of(case, implementation)
     ids = torch.from_numpy(RECORDED[f"{case}/ids"])
     config = model.config
-    mems = torch.zeros(len(ids), config.n_layer, config.mem_len, config.d_model) if case == "zero_memory" else None
+    mems = (
+        torch.zeros(len(ids), config.n_layer, config.mem_len, config.d_model)
+        if case == "zero_memory"
+        else None
+    )
     segments = values(case, "logits/")
     for number, segment in enumerate(ids.chunk(len(segments), dim=1)):
         with torch.no_grad():

@@ -55,7 +55,9 @@ class AdaptiveSoftmax(nn.Module):
             self.cluster_weight = nn.Parameter(torch.zeros(self.n_clusters, config.d_embed))
             self.cluster_bias = nn.Parameter(torch.zeros(self.n_clusters))
         self.out_layers = nn.ModuleList(nn.Linear(d, n) for n, d in zip(sizes, widths, strict=True))
-        self.out_projs = _projections(config, widths if self.narrowing else [config.d_embed] * (len(self.ends) - 1))
+        self.out_projs = _projections(
+            config, widths if self.narrowing else [config.d_embed] * (len(self.ends) - 1)
+        )
 
     @property
     def n_clusters(self) -> int:

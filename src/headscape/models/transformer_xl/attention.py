@@ -67,7 +67,9 @@ class RelativeAttention(nn.Module):
             queries + self.r_w_bias[:, None],
             keys,
             values,
-            torch.zeros(visible.shape, dtype=hidden.dtype, device=hidden.device).masked_fill(~visible, lowest),
+            torch.zeros(visible.shape, dtype=hidden.dtype, device=hidden.device).masked_fill(
+                ~visible, lowest
+            ),
             scaling=scale,
             dropout=self.config.dropatt if self.training else 0.0,
             position_bias=position.masked_fill(~visible, 0.0),

@@ -104,12 +104,15 @@ class TransfoXLLMHeadModel(transformers.PreTrainedModel):  # type: ignore[misc]
         return TransfoXLOutput(logits=logits, mems=memory, attentions=attentions)
 
     @torch.no_grad()
-    def remember(self, input_ids: torch.Tensor, mems: torch.Tensor | None = None, segment: int = 128) -> torch.Tensor:
+    def remember(
+        self, input_ids: torch.Tensor, mems: torch.Tensor | None = None, segment: int = 128
+    ) -> torch.Tensor:
         """Return the memory (batch, layer, memory, d_model) after reading tokens, a segment at a time."""
         if self.config.mem_len == 0:
             raise InputError("the model has no memory (mem_len is 0), so that it cannot remember tokens.")
         for part in input_ids.split(segment, dim=1):
-            mems = self.transformer(part, mems)[1]
+            # A pass of the whole model, so that gates find the layers of every segment.
+            mems = self(part, mems=mems, logits_to_keep=1).mems
         assert mems is not None  # there is at least one segment
         return mems
 
@@ -180,7 +183,11 @@ class _Layers(nn.Module):
             inputs.append(hidden)
             hidden, weights = layer(hidden, mems[:, number], distances, visible, output_attentions)
             attentions.append(weights)
-        return self.drop(hidden), self._new_memory(mems, inputs), tuple(attentions) if output_attentions else None
+        return (
+            self.drop(hidden),
+            self._new_memory(mems, inputs),
+            tuple(attentions) if output_attentions else None,
+        )
 
     def _require_memory(self, mems: torch.Tensor, hidden: torch.Tensor) -> None:
         wanted = (len(hidden), len(self.layers), hidden.shape[-1])

@@ -28,7 +28,9 @@ def word_tokenizer(words: Sequence[str]) -> Any:
     """
     numbers = {word: number for number, word in enumerate(words)}
     if len(numbers) < len(words) or UNKNOWN not in numbers:
-        raise InputError(f"a vocabulary must have every word once, and {UNKNOWN!r} for words that it does not have.")
+        raise InputError(
+            f"a vocabulary must have every word once, and {UNKNOWN!r} for words that it does not have."
+        )
     inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token=UNKNOWN))
     if END_OF_LINE in numbers:
         inner.normalizer = tokenizers.normalizers.Replace("\n", f" {END_OF_LINE} ")

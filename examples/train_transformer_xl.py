@@ -4,8 +4,8 @@
     headscape analyze OUT --text TEXT --length 64
 
 TEXT holds words between blanks, such as a file of WikiText: nine tenths of it train, the rest is held out. The two
-models are the same but for ``mem_len``; both read segments of 16 tokens, in the order of the text. The one with memory is
-written to OUT, with its vocabulary.
+models are the same but for ``mem_len``; both read segments of 16 tokens, in the order of the text. The one with memory
+is written to OUT, with its vocabulary.
 """
 
 import argparse
@@ -129,13 +129,14 @@ def main() -> None:
         found[mem_len] = evaluate(model, held_out)
         mean = float(found[mem_len].mean())
         print(
-            f"memory {mem_len:3}: training loss {epochs[0]:.3f} -> {epochs[-1]:.3f}, held out {mean:.4f} nats per token "
-            f"(perplexity {math.exp(mean):.1f})"
+            f"memory {mem_len:3}: training loss {epochs[0]:.3f} -> {epochs[-1]:.3f}, held out {mean:.4f} nats per "
+            f"token (perplexity {math.exp(mean):.1f})"
         )
     gain = found[0] - found[MEMORY]
     error = float(gain.std()) / math.sqrt(len(gain))
     print(
-        f"the memory saves {float(gain.mean()):.4f} nats per token, standard error {error:.4f} over {len(gain)} segments"
+        f"the memory saves {float(gain.mean()):.4f} nats per token, standard error {error:.4f} over {len(gain)} "
+        "segments"
     )
     model.save_pretrained(given.out)
     tokenizer.save_pretrained(given.out)

@@ -1,6 +1,6 @@
 """Records logits and attentions of transformers' own Transformer-XL, which transformers 5 no longer has.
 
-Not a test. Run it in an environment with transformers 4.57.6 and any torch (the recorded file is part of the repository):
+Not a test. Run it in an environment with transformers 4.57.6 and any torch (the recorded file is committed):
 
     python tests/oracle/record_transfo_xl.py tests/data/transfo_xl.npz
 

@@ -10,7 +10,6 @@ from typing import Any
 from headscape.errors import HeadscapeError, InputError, ModelError
 from headscape.models.lazy_torch import torch
 
-
 MEMORY = "memory_ids"
 """Tokens before those of a window, which a model with a memory has read."""
 

@@ -17,8 +17,18 @@ from headscape.recorder.recording import record_batch
 from headscape.tensor.fields import logits, probs
 
 SMALL = {
-    **{"vocab_size": 60, "cutoffs": [20, 40], "div_val": 2, "d_model": 16, "d_embed": 16, "d_inner": 24},
-    **{"n_layer": 2, "n_head": 4, "d_head": 6, "mem_len": 12, "clamp_len": 9, "same_length": False},
+    "vocab_size": 60,
+    "cutoffs": [20, 40],
+    "div_val": 2,
+    "d_model": 16,
+    "d_embed": 16,
+    "d_inner": 24,
+    "n_layer": 2,
+    "n_head": 4,
+    "d_head": 6,
+    "mem_len": 12,
+    "clamp_len": 9,
+    "same_length": False,
 }
 WORDS = ["<eos>", "<unk>", *(f"w{i}" for i in range(58))]
 UNEVEN = [(0, 0), (0, 2), (1, 3)]
@@ -118,7 +128,8 @@ def test_a_memory_that_holds_everything_is_as_good_as_one_long_segment(segment):
 def test_the_memory_carries_no_gradient_and_keeps_its_length():
     model = small_model().train()
     mems = model(random_ids(2, 20), labels=random_ids(2, 20)).mems
-    assert mems.shape == (2, 2, 12, 16) and not mems.requires_grad
+    assert mems.shape == (2, 2, 12, 16)
+    assert not mems.requires_grad
 
 
 def test_loss_is_the_cross_entropy_of_the_logits():
@@ -238,7 +249,8 @@ def test_analysis_patterns_and_ablation_with_memory(folder, tmp_path):
     assert hs.organize(tensor).order["key"].shape == (44,)
     assert hs.energy_table(capture)["beyond_products"].unique().tolist() == ["position bias"]
     study = hs.analyze(model, windows, out=tmp_path / "study")
-    assert len(study.heads) == 8 and study.heads["previous_token"].notna().all()
+    assert len(study.heads) == 8
+    assert study.heads["previous_token"].notna().all()
     result = hs.ablation_study(model, windows, methods=("haar",), draws=2)
     assert (result.intact > 0).all()
 

@@ -40,7 +40,8 @@ class TransformerXLAdapter(TransformersAdapter):
 
     def require_sliceable(self, model: torch.nn.Module, layers: Sequence[LayerHeads]) -> None:
         """Raise unless each layer has plain linear layers and biases of its own."""
-        if not model.config.untie_r:
+        config: Any = model.config
+        if not config.untie_r:
             raise shared_weights(model)
         modules = [model.get_submodule(layer.module) for layer in layers]
         require_plain_layers(model, [module.get_submodule(name) for module in modules for name in _LAYERS])

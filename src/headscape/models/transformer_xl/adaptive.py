@@ -31,13 +31,14 @@ class AdaptiveEmbedding(nn.Module):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Return (batch, token, d_model)."""
         if len(self.emb_layers) == 1:
-            return self._projected(self.emb_layers[0](ids), 0) * self.scale
-        width = self.emb_projs[0].shape[0]
-        found = self.emb_layers[0].weight.new_zeros(*ids.shape, width)
+            only: torch.Tensor = self._projected(self.emb_layers[0](ids), 0) * self.scale
+            return only
+        found = self.emb_projs[0].new_zeros(*ids.shape, self.emb_projs[0].shape[0])
         for cluster, (start, end) in enumerate(pairwise(self.ends)):
             inside = (ids >= start) & (ids < end)
             found[inside] = self._projected(self.emb_layers[cluster](ids[inside] - start), cluster)
-        return found * self.scale
+        scaled: torch.Tensor = found * self.scale
+        return scaled
 
     def _projected(self, x: torch.Tensor, cluster: int) -> torch.Tensor:
         return functional.linear(x, self.emb_projs[cluster]) if len(self.emb_projs) else x
@@ -67,10 +68,11 @@ class AdaptiveSoftmax(nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the log-probabilities (..., token) of all tokens."""
         head = self._first(hidden)
-        parts = [head[..., : self.ends[1]]]
-        for cluster in range(1, self.n_clusters + 1):
-            parts.append(self._rest(hidden, cluster) + head[..., self.ends[1] + cluster - 1, None])
-        return torch.cat(parts, dim=-1)
+        others = [
+            self._rest(hidden, cluster) + head[..., self.ends[1] + cluster - 1, None]
+            for cluster in range(1, self.n_clusters + 1)
+        ]
+        return torch.cat([head[..., : self.ends[1]], *others], dim=-1)
 
     def loss(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean negative log-probability of the targets that are not -100.
@@ -100,10 +102,9 @@ class AdaptiveSoftmax(nn.Module):
 
     def _rows(self, cluster: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return weight and bias of a cluster; clusters of one width share one layer."""
-        if self.narrowing:
-            return self.out_layers[cluster].weight, self.out_layers[cluster].bias
-        rows = slice(self.ends[cluster], self.ends[cluster + 1])
-        return self.out_layers[0].weight[rows], self.out_layers[0].bias[rows]
+        layer: Any = self.out_layers[cluster if self.narrowing else 0]
+        rows = slice(None) if self.narrowing else slice(self.ends[cluster], self.ends[cluster + 1])
+        return layer.weight[rows], layer.bias[rows]
 
     def _log_softmax(
         self, hidden: torch.Tensor, cluster: int, weight: torch.Tensor, bias: torch.Tensor

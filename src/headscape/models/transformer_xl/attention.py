@@ -85,7 +85,7 @@ class RelativeAttention(nn.Module):
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
         """Cut (batch, token, head x d) into (batch, head, token, d)."""
-        return x.unflatten(-1, (self.n_head, self.d_head)).transpose(1, 2)
+        return torch.unflatten(x, -1, (self.n_head, self.d_head)).transpose(1, 2)
 
     def _function(self, output_attentions: bool) -> Any:
         if output_attentions:

@@ -11,7 +11,7 @@ from headscape.errors import InputError
 
 
 @strict
-class TransfoXLConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
+class TransfoXLConfig(transformers.PreTrainedConfig):
     """Config of a Transformer-XL; the defaults are those of the published model.
 
     Parameters

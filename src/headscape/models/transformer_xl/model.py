@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch import nn
 from transformers import initialization
-from transformers.utils import ModelOutput
+from transformers.utils.generic import ModelOutput
 
 from headscape.errors import InputError
 from headscape.models.transformer_xl.adaptive import AdaptiveEmbedding, AdaptiveSoftmax
@@ -20,7 +20,7 @@ from headscape.models.transformer_xl.config import TransfoXLConfig
 
 
 @dataclass
-class TransfoXLOutput(ModelOutput):  # type: ignore[misc]
+class TransfoXLOutput(ModelOutput):
     """What a forward pass returns.
 
     Attributes
@@ -32,7 +32,7 @@ class TransfoXLOutput(ModelOutput):  # type: ignore[misc]
     mems : (batch, layer, memory, d_model)
         The memory after this segment, to be passed with the next.
     attentions
-        Probabilities (batch, head, query, key) of every layer, if they were asked for; the keys of the memory come first.
+        Probabilities (batch, head, query, key) of every layer, if they were asked for; keys of the memory come first.
     """
 
     loss: torch.Tensor | None = None
@@ -41,7 +41,7 @@ class TransfoXLOutput(ModelOutput):  # type: ignore[misc]
     attentions: tuple[torch.Tensor, ...] | None = None
 
 
-class TransfoXLLMHeadModel(transformers.PreTrainedModel):  # type: ignore[misc]
+class TransfoXLLMHeadModel(transformers.PreTrainedModel):
     """Transformer-XL with its output layer.
 
     Examples
@@ -60,7 +60,7 @@ class TransfoXLLMHeadModel(transformers.PreTrainedModel):  # type: ignore[misc]
     _supports_sdpa = True
     _supports_attention_backend = True
     # Old checkpoints hold the frequencies of the sinusoids, which are no weights.
-    _keys_to_ignore_on_load_unexpected = (r"pos_emb\.inv_freq$",)
+    _keys_to_ignore_on_load_unexpected = [r"pos_emb\.inv_freq$"]  # noqa: RUF012  as transformers declares it
 
     def __init__(self, config: TransfoXLConfig) -> None:
         super().__init__(config)
@@ -110,7 +110,7 @@ class TransfoXLLMHeadModel(transformers.PreTrainedModel):  # type: ignore[misc]
         """Return the memory (batch, layer, memory, d_model) after reading tokens, a segment at a time."""
         if self.config.mem_len == 0:
             raise InputError("the model has no memory (mem_len is 0), so that it cannot remember tokens.")
-        for part in input_ids.split(segment, dim=1):
+        for part in torch.split(input_ids, segment, dim=1):
             # A pass of the whole model, so that gates find the layers of every segment.
             mems = self(part, mems=mems, logits_to_keep=1).mems
         assert mems is not None  # there is at least one segment
@@ -261,8 +261,10 @@ class _FeedForward(nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the new states."""
         if self.pre_lnorm:
-            return hidden + self.CoreNet(self.layer_norm(hidden))
-        return self.layer_norm(hidden + self.CoreNet(hidden))
+            ahead: torch.Tensor = hidden + self.CoreNet(self.layer_norm(hidden))
+            return ahead
+        behind: torch.Tensor = self.layer_norm(hidden + self.CoreNet(hidden))
+        return behind
 
 
 def register() -> None:

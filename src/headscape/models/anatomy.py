@@ -16,10 +16,11 @@ from headscape.models.lazy_torch import torch
 from headscape.models.projection import Projection
 from headscape.models.random_inputs import probe_windows
 from headscape.models.stacks import stack_names
+from headscape.models.transformer_xl.adapter import TransformerXLAdapter
 
 Heads = Sequence[tuple[int, int]]
 
-ADAPTERS: tuple[Adapter, ...] = (TransformersAdapter(),)
+ADAPTERS: tuple[Adapter, ...] = (TransformerXLAdapter(), TransformersAdapter())
 """Kinds of models; the first that accepts a model is taken."""
 _PROBE_LENGTH = 8
 
@@ -77,8 +78,8 @@ def attention_modules(
     adapter, seen = adapter_for(model), _Seen()
     if arguments is None:
         arguments = probe_windows(model, length=_PROBE_LENGTH, windows=1)[0]
+    given = {**arguments_for(model, arguments), **without_extras(model)}
     with adapter.observe(model, seen), evaluating(model), torch.no_grad():
-        given = {**arguments_for(model, arguments), **without_extras(model)}
         forward(model, given, "inputs that show its attention")
     if not seen.calls:
         raise unseen(type(model).__name__)

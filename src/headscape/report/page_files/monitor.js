@@ -10,7 +10,7 @@ const value = (key, step, head) => { const v = values[key][step * n + head]; ret
 const overSteps = (key, head) => steps.map((_, s) => value(key, s, head));
 const inForce = (alert, step) => alert.since <= step && (alert.until === null || step < alert.until);
 const alertsOf = (head) => alerts.filter((alert) => alert.heads.includes(head));
-const ALERT = "alert", SYMBOL = Object.fromEntries([...new Set(alerts.map((a) => a.title))].map((title, i) => [title, SYMBOLS[(i + 3) % SYMBOLS.length]]));
+const SYMBOL = Object.fromEntries([...new Set(alerts.map((a) => a.title))].map((title, i) => [title, SYMBOLS[(i + 3) % SYMBOLS.length]]));
 
 function choose(index, from) {
   if (!(index >= 0 && index < n)) return;
@@ -115,7 +115,7 @@ function setUpCurves() {
     byId("curve-heads").replaceChildren(...curveHeads().map((head) => {
       const button = headButton(head), swatch = element("span", undefined, { class: "swatch", "aria-hidden": "true" });
       swatch.style.background = colorOf(head);
-      button.prepend(swatch, " ");
+      button.prepend(swatch);
       return button;
     }));
   }
@@ -161,7 +161,7 @@ function setUpTimeline() {
 
 const where = (alert) => (alert.heads.length ? alert.heads.slice(0, 12).map((head) => headButton(head)) : [element("span", "all heads", { class: "quiet" })]);
 function alertEntry(alert, { heads = true } = {}) {
-  const entry = element("article", undefined, { class: "entry" });
+  const entry = element("article", undefined, { class: alert.until === null ? "entry" : "entry over" });
   const title = element("h3", `${alert.title}, step ${alert.step}`), chips = element("div", undefined, { class: "chips" });
   if (heads) { chips.append(...where(alert)); if (alert.heads.length > 12) chips.append(element("span", `and ${count(alert.heads.length - 12, "more head")}`, { class: "quiet small" })); }
   entry.append(title, chips, element("p", alert.message), element("p", alert.facts, { class: "quiet small" }), element("p", `What people do: ${alert.advice}`, { class: "small" }));

@@ -113,7 +113,7 @@ def _show_the_future(model: torch.nn.Module, first: bool) -> None:
 
 def _put_nan(model: torch.nn.Module, first: bool) -> None:
     if first:
-        head_weights(model, LAYER, HEAD)["query"][0].view(-1)[0] = float("nan")
+        head_weights(model, LAYER, HEAD)["query"][0][0, 0] = float("nan")
 
 
 HEALTHY = Fault("healthy", "nothing is wrong")

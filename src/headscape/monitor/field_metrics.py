@@ -104,9 +104,7 @@ def nearest_heads(sample: SampledRows) -> tuple[torch.Tensor, torch.Tensor]:
         for start in range(0, n_heads, at_once):
             part = slice(start * d, (start + at_once) * d)
             products = (flat_q[:, part].mT @ flat_q) * (flat_k[:, part].mT @ flat_k)
-            inner[start : start + at_once] += (
-                products.unflatten(0, (-1, d)).unflatten(2, (n_heads, d)).sum(dim=(1, 3))
-            )
+            inner[start : start + at_once] += products.reshape(-1, d, n_heads, d).sum(dim=(1, 3))
     norms = inner.diagonal()
     both = norms[:, None] + norms
     distance = ((both - 2 * inner) / both).clamp(min=0).sqrt()

@@ -103,7 +103,8 @@ def _attention(
     """Return products s q.k, probabilities (head, query, key) and entropies (head, query) of a block."""
     call, group = sample.call, sample.group_size
     keys = sample.keys[row, heads.start // group : -(-heads.stop // group)]
-    q = sample.queries[row, heads, block].unflatten(0, (len(keys), -1))
+    q = sample.queries[row, heads, block]
+    q = q.reshape(len(keys), -1, *q.shape[1:])
     raw = ((q * call.scale) @ keys[:, None].mT).flatten(0, 1)
     logits = raw if call.softcap is None else call.softcap * torch.tanh(raw / call.softcap)
     places = sample.places[block]

@@ -51,22 +51,26 @@ def watched_calls(model: torch.nn.Module, observer: Observer) -> Iterator[None]:
 
 
 def _install(watch: _Watch) -> None:
-    from transformers import AttentionInterface
-
+    interface = _interface()
     with _lock:
         if not _watches:
-            own = AttentionInterface.get_interface
-            AttentionInterface.get_interface = _showing(own)
+            interface.get_interface = _showing(interface.get_interface)
         _watches.append(watch)
 
 
 def _remove(watch: _Watch) -> None:
-    from transformers import AttentionInterface
-
+    interface = _interface()
     with _lock:
         _watches[:] = [other for other in _watches if other is not watch]
         if not _watches:
-            AttentionInterface.get_interface = AttentionInterface.get_interface.own
+            interface.get_interface = interface.get_interface.own
+
+
+def _interface() -> Any:
+    """Return the class that hands out attention functions."""
+    from transformers import AttentionInterface
+
+    return AttentionInterface
 
 
 def _showing(own: Callable[..., Any]) -> Callable[..., Any]:

@@ -41,13 +41,13 @@ class MonitorPageData:
         The sampled steps.
     metrics
         One dict per measure: ``key``, ``title``, ``meaning``, its range ``low`` to ``high``, whether its scale is
-        ``log``, ``band`` (three lists: what 5, 50 and 95 % of the heads stay below at every step), and ``threshold``,
-        the fixed limits of its alerts.
+        ``log``, ``band`` (three lists: what 5, 50 and 95 % of the heads stay below at every step), ``threshold`` (limits
+        that its alerts crossed), and whether it has a curve in the ``panel``.
     values
-        The array (step, head) of every measure.
+        The array (step, head) of every measure, and of the ``state`` (2 = alert).
     alerts
-        In the order in which they were raised: dicts with ``step``, ``since``, ``until`` (None if in force),
-        ``title``, ``heads`` (indices), ``message``, ``facts`` and ``advice``.
+        In the order in which they were raised: dicts with ``step``, ``since``, ``title``, whether it is ``over``,
+        ``heads`` (indices), ``message``, ``facts`` and ``advice``.
     answers, warnings, facts, about
         The words of the page, as in :class:`headscape.report.page.PageData`.
     first, metric, kept

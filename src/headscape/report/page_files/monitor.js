@@ -8,9 +8,8 @@ const chosenName = () => names[chosen];
 const values = {}; // measure -> numbers, step by step, head by head
 const value = (key, step, head) => { const v = values[key][step * n + head]; return Number.isFinite(v) ? v : null; };
 const overSteps = (key, head) => steps.map((_, s) => value(key, s, head));
-const inForce = (alert, step) => alert.since <= step && (alert.until === null || step < alert.until);
 const alertsOf = (head) => alerts.filter((alert) => alert.heads.includes(head));
-const SYMBOL = Object.fromEntries([...new Set(alerts.map((a) => a.title))].map((title, i) => [title, SYMBOLS[(i + 3) % SYMBOLS.length]]));
+const IN_ALERT = 2, SYMBOL = Object.fromEntries([...new Set(alerts.map((a) => a.title))].map((title, i) => [title, SYMBOLS[(i + 3) % SYMBOLS.length]]));
 
 function choose(index, from) {
   if (!(index >= 0 && index < n)) return;
@@ -95,7 +94,7 @@ function setUpLayers() {
   function draw() {
     const { to, look } = scale();
     const cells = { type: "heatmap", z: grid((i) => to(value(metric.key, at, i))), text: grid((i) => headText(i, at), ""), hoverinfo: "text", xgap: 1, ygap: 1, ...look };
-    const struck = names.map((_, i) => i).filter((i) => alertsOf(i).some((alert) => inForce(alert, steps[at])));
+    const struck = names.map((_, i) => i).filter((i) => value("state", at, i) === IN_ALERT);
     const crosses = { type: "scatter", mode: "markers", x: struck.map((i) => column[i]), y: struck.map((i) => row[i]), text: struck.map((i) => headText(i, at)), hoverinfo: "text", marker: { symbol: "x", size: 11, color: style("--bad"), line: { width: 1.5, color: "#ffffff" } } };
     const shapes = [{ type: "rect", x0: column[chosen] - 0.5, x1: column[chosen] + 0.5, y0: row[chosen] - 0.5, y1: row[chosen] + 0.5, line: { color: style("--mark"), width: 3 } }];
     plot("layers-chart", [cells, crosses], { xaxis: { title: { text: "layer" }, range: [-0.5, layers.length - 0.5], ...ticksOf(layers) }, yaxis: { title: { text: "head" }, range: [-0.5, numbers.length - 0.5], ...ticksOf(numbers) }, shapes },
@@ -161,7 +160,7 @@ function setUpTimeline() {
 
 const where = (alert) => (alert.heads.length ? alert.heads.slice(0, 12).map((head) => headButton(head)) : [element("span", "all heads", { class: "quiet" })]);
 function alertEntry(alert, { heads = true } = {}) {
-  const entry = element("article", undefined, { class: alert.until === null ? "entry" : "entry over" });
+  const entry = element("article", undefined, { class: alert.over ? "entry over" : "entry" });
   const title = element("h3", `${alert.title}, step ${alert.step}`), chips = element("div", undefined, { class: "chips" });
   if (heads) { chips.append(...where(alert)); if (alert.heads.length > 12) chips.append(element("span", `and ${count(alert.heads.length - 12, "more head")}`, { class: "quiet small" })); }
   entry.append(title, chips, element("p", alert.message), element("p", alert.facts, { class: "quiet small" }), element("p", `What people do: ${alert.advice}`, { class: "small" }));
@@ -199,9 +198,10 @@ function setUpPanel() {
   byId("keep").addEventListener("click", () => { if (!kept.delete(chosen)) kept.add(chosen); fillPanel(chosen); redraw("curves-chart"); });
   addView("panel", (index, from) => { fillPanel(index); sheet(`Head ${names[index]}`, from); });
   // Every measure in a strip of its own: they share the steps and nothing else.
+  const asked = metrics.filter((m) => m.panel), strips = asked.length ? asked : metrics;
   function draw() {
-    const height = 1 / metrics.length, layoutOf = { xaxis: { title: { text: "step" }, anchor: `y${metrics.length > 1 ? metrics.length : ""}` }, margin: { l: 44, r: 8, t: 14, b: 34 }, shapes: [stepLine()], annotations: [] };
-    const traces = metrics.map(({ key, title, log }, i) => {
+    const height = 1 / strips.length, layoutOf = { xaxis: { title: { text: "step" }, anchor: `y${strips.length > 1 ? strips.length : ""}` }, margin: { l: 44, r: 8, t: 14, b: 34 }, shapes: [stepLine()], annotations: [] };
+    const traces = strips.map(({ key, title, log }, i) => {
       const name = i ? `yaxis${i + 1}` : "yaxis", top = 1 - i * height;
       layoutOf[name] = { domain: [top - height * 0.72, top - height * 0.12], nticks: 3, type: log ? "log" : "linear", gridcolor: style("--grid"), tickfont: { size: 9 }, zeroline: false };
       layoutOf.annotations.push({ text: plain(title), x: 0, y: top - height * 0.12, xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 10.5, color: style("--ink") } });
@@ -210,7 +210,7 @@ function setUpPanel() {
     for (const alert of alertsOf(chosen)) layoutOf.shapes.push({ type: "line", x0: alert.step, x1: alert.step, y0: 0, y1: 1, yref: "paper", line: { color: style("--bad"), width: 1 } });
     plot("head-chart", traces, layoutOf, (event) => goTo(nearest(event.points[0].x)));
   }
-  byId("head-chart").style.height = `${Math.max(160, 84 * metrics.length)}px`;
+  byId("head-chart").style.height = `${Math.max(160, 84 * strips.length)}px`;
   addChart("head-chart", draw);
 }
 
@@ -234,7 +234,7 @@ function setUpTable() {
 }
 
 async function open() {
-  for (const { key } of metrics) values[key] = new Float32Array((await inflate(data.values[key])).buffer);
+  for (const key of Object.keys(data.values)) values[key] = new Float32Array((await inflate(data.values[key])).buffer);
   readLink();
   start(() => {
     setUpNavigation([["findings", "State"], ["layers", "Layers"], ["curves", "Curves"], ["timeline", "Time line"], ["alerts", "Alerts"], ["heads", "Heads"], ["about", "About"]]);

@@ -45,6 +45,11 @@ class RunWriter:
     about
         What else the header says: the model's class, versions, settings.
 
+    Attributes
+    ----------
+    continued
+        Whether the file held a run already.
+
     Notes
     -----
     An existing file is continued if it is a run of the same heads and metrics, and refused otherwise.
@@ -64,11 +69,12 @@ class RunWriter:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
-            self.earlier = self._earlier(header)
+            earlier = self._earlier(header)
+            self.continued = earlier is not None
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
             self._file = os.open(self.path, flags, 0o644)
-            self._end = 0 if self.earlier is None else self.earlier.end
-            if self.earlier is None:
+            self._end = 0 if earlier is None else earlier.end
+            if earlier is None:
                 self._append(header.to_record())
         except Timeout:
             raise StorageError(
@@ -102,7 +108,7 @@ class RunWriter:
         self._append({"record": "alert", **alert.to_record()})
 
     def restart(self, step: int) -> None:
-        """Say that the run goes on from a step: what was written for it and later steps is superseded."""
+        """Write that the run goes on from a step: what was written for it and later steps is superseded."""
         self._append({"record": "restart", "step": step})
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import torch
 from byte_text import VOCABULARY, Windows, read_bytes

@@ -63,7 +63,11 @@ class Fault:
 def attention_of(model: torch.nn.Module, layer: int) -> Any:
     """Return the attention module of a layer of a GPT-2 or Llama."""
     inner: Any = model
-    return inner.transformer.h[layer].attn if hasattr(inner, "transformer") else inner.model.layers[layer].self_attn
+    return (
+        inner.transformer.h[layer].attn
+        if hasattr(inner, "transformer")
+        else inner.model.layers[layer].self_attn
+    )
 
 
 def head_weights(model: torch.nn.Module, layer: int, head: int) -> dict[str, list[torch.Tensor]]:
@@ -122,9 +126,13 @@ FAULTS = {
     for fault in (
         Fault("high-rate", "learning rate 100x", rate=100.0),
         Fault("large-init", "no warm-up with large init", warm_up=0.0, init=LARGE_INIT),
-        Fault("zero-queries", "query weights of one head zeroed", head=(LAYER, HEAD), each_step=_zero_queries),
+        Fault(
+            "zero-queries", "query weights of one head zeroed", head=(LAYER, HEAD), each_step=_zero_queries
+        ),
         Fault("equal-heads", "two heads of a layer made equal", head=(LAYER, HEAD), each_step=_make_equal),
-        Fault("growing-keys", "key norm of one head grows 1 % a step", head=(LAYER, HEAD), each_step=_grow_keys),
+        Fault(
+            "growing-keys", "key norm of one head grows 1 % a step", head=(LAYER, HEAD), each_step=_grow_keys
+        ),
         Fault("no-mask", "the future is visible", each_step=_show_the_future),
         Fault("nan", "a NaN in the queries of one head", head=(LAYER, HEAD), each_step=_put_nan),
     )

@@ -16,7 +16,16 @@ USUAL = {"logit_max": 8.0, "effective_rank": 9.0, "attention_entropy": 2.5, "k90
 
 def logits_explode(step: int, since: int) -> Alert:
     return Alert(
-        EXPLODING_LOGITS, (STRUCK,), step, since, "logit_max", 104.0, 100.0, 8.2, "very likely", "3 samples in a row"
+        EXPLODING_LOGITS,
+        (STRUCK,),
+        step,
+        since,
+        "logit_max",
+        104.0,
+        100.0,
+        8.2,
+        "very likely",
+        "3 samples in a row",
     )
 
 

@@ -30,7 +30,8 @@ def monitor(
         Path | None, typer.Option(help="Write a page with all heads and steps; --follow keeps it up to date.")
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(help="Metric of the sparklines. (default: attention_entropy, or what is wrong)")
+        str | None,
+        typer.Option(help="Metric of the sparklines. (default: attention_entropy, or what is wrong)"),
     ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two looks with --follow.")] = 2.0,
     *,
@@ -204,7 +205,12 @@ def _summary(found: "MonitorRun", seen: "Overview", run: str) -> dict[str, Any]:
             for layer in seen.layers
         ],
         "alerts": [
-            {**alert.to_record(), "title": alert.title, "advice": alert.advice, "in_force": alert in seen.in_force}
+            {
+                **alert.to_record(),
+                "title": alert.title,
+                "advice": alert.advice,
+                "in_force": alert in seen.in_force,
+            }
             for alert in seen.alerts
         ],
     }

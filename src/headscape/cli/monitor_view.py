@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from headscape.monitor.overview import STATES, Overview
@@ -29,7 +30,7 @@ def sparkline(values: Sequence[float], width: int = 30, blocks: str = BLOCKS) ->
     n = len(values)
     if n > width:
         edges = [round(i * n / width) for i in range(width + 1)]
-        values = [_mean(values[start:stop]) for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+        values = [_mean(values[start:stop]) for start, stop in pairwise(edges)]
     known = [value for value in values if math.isfinite(value)]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
     span = max(high - low, NOISE * max(abs(low), abs(high)), 1e-30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +155,7 @@ def _layers(run: MonitorRun, metric: str, states: NDArray[np.int8]) -> tuple[Lay
     return tuple(found)
 
 
-def _median(values: NDArray[np.float32]) -> float:
+def _median(values: NDArray[np.floating[Any]]) -> float:
     known = values[np.isfinite(values)]
     return float(np.median(known)) if known.size else math.nan
 

@@ -41,8 +41,8 @@ class MonitorPageData:
         The sampled steps.
     metrics
         One dict per measure: ``key``, ``title``, ``meaning``, its range ``low`` to ``high``, whether its scale is
-        ``log``, ``band`` (three lists: what 5, 50 and 95 % of the heads stay below at every step), ``threshold`` (limits
-        that its alerts crossed), and whether it has a curve in the ``panel``.
+        ``log``, ``band`` (three lists: what 5, 50 and 95 % of the heads stay below at every step), ``threshold``
+        (limits that its alerts crossed), and whether it has a curve in the ``panel``.
     values
         The array (step, head) of every measure, and of the ``state`` (2 = alert).
     alerts

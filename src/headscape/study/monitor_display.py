@@ -89,7 +89,9 @@ def _metric(name: str, values: NDArray[np.float32], run: MonitorRun) -> dict[str
     if low == high:
         low, high = low - 0.5, high + 0.5
     meaning = MEANINGS.get(name, name)
-    thresholds = {alert.threshold for alert in run.alerts if alert.metric == name and math.isfinite(alert.threshold)}
+    thresholds = {
+        alert.threshold for alert in run.alerts if alert.metric == name and math.isfinite(alert.threshold)
+    }
     return {
         "key": name,
         "title": name.replace("_", " "),
@@ -128,14 +130,21 @@ def _answers(seen: Overview) -> list[Answer]:
     going_on, over = seen.in_force[::-1], [a for a in seen.alerts[::-1] if a not in seen.in_force]
     return [
         Answer("", seen.sentence, seen.progress),
-        *(Answer("What is wrong now?", str(alert), alert.advice, i < 3) for i, alert in enumerate(going_on[:20])),
+        *(
+            Answer("What is wrong now?", str(alert), alert.advice, i < 3)
+            for i, alert in enumerate(going_on[:20])
+        ),
         *(Answer("What was wrong before?", str(alert), alert.advice, first=False) for alert in over[:20]),
     ]
 
 
 def _facts(run: MonitorRun) -> list[tuple[str, str]]:
     last = run.samples[-1]
-    found = [("latest step", f"{last.step:,}"), ("samples", f"{len(run.samples):,}"), ("heads", f"{len(run.heads):,}")]
+    found = [
+        ("latest step", f"{last.step:,}"),
+        ("samples", f"{len(run.samples):,}"),
+        ("heads", f"{len(run.heads):,}"),
+    ]
     found += [("layers", f"{len(run.layers):,}"), ("alerts", f"{len(run.alerts):,}")]
     if math.isfinite(last.loss):
         found.append(("loss", f"{last.loss:.4g}"))

@@ -44,7 +44,8 @@ bench: $(VENV)/.dev ## run the benchmarks and print one table
 	$(BIN)/python -m benchmarks
 
 bench-pruning: $(VENV)/.dev ## compare pruning with published methods on SmolLM2 (TEXT=file, hours, resumes)
-	$(BIN)/python -m benchmarks.pruning_rivals --text $(TEXT) --out out/rivals --table out/rivals.json
+	$(BIN)/python -m benchmarks.pruning_rivals --text $(TEXT)
+	$(BIN)/python -m benchmarks.pruning_rivals --text $(TEXT) --table out/rivals.json
 
 check: lint types layers docs test ## everything that has to pass before a change lands
 

@@ -6,12 +6,17 @@ import shutil
 import subprocess
 import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import browser
+from headscape.report.page import Answer, write_page
+from headscape.study.display import page_data
+from headscape.study.stages.finding import Question
 from report_pages import (
+    KINDS,
     charts,
     click,
     look_at,
@@ -300,3 +305,50 @@ def test_the_first_screen_opens_with_the_first_finding(page, study):
     )
     assert order == ["opening", "warnings", "sentences"]
     assert run(page, "return document.getElementById('opening').getBoundingClientRect().bottom < innerHeight")
+
+
+# As long as the answers about a model with 270 heads are.
+ANSWERS = {
+    Question.kinds: (420, 480),
+    Question.alike: (280, 150),
+    Question.unusual: (200,),
+    Question.little: (270, 270),
+    Question.sure: (180, 110),
+    Question.after: (190,),
+}
+
+
+def test_all_questions_are_answered_on_the_first_screen(driver, study, tmp_path):
+    words = "a head attends to the first token, " * 20
+    answers = [
+        Answer(
+            question,
+            words[:length],
+            "numbers" if place else "",
+            place < (1 if question is Question.kinds else 2),
+        )
+        for question, lengths in ANSWERS.items()
+        for place, length in enumerate(lengths)
+    ]
+    path = write_page(replace(page_data(study), answers=answers), tmp_path / "long.html")
+    driver.set_window_size(1440, 900)
+    browser.open_page(driver, path)
+    shown = run(
+        driver,
+        "return [...document.querySelectorAll('#opening, #sentences h3')].map(e => "
+        "[e.textContent, (e.nextElementSibling || e).getBoundingClientRect().bottom <= innerHeight])",
+    )
+    answered = [text for text, inside in shown[1:] if inside]
+    assert shown[0][1]
+    assert set(answered) >= {Question.alike, Question.unusual, Question.little, Question.sure}
+
+
+def test_one_search_says_where_a_head_is_and_what_it_does(page):
+    name = "1.1"
+    type_into(page, "#search", name)
+    page.find_element("id", "search").send_keys("\n")
+    wait(page, "return document.getElementById('panel').dataset.chosen === arguments[0]", name)
+    words = run(page, "return document.getElementById('panel-words').textContent")
+    assert any(kind in words for kind in KINDS)
+    box = "const b = document.getElementById('panel-words').getBoundingClientRect();"
+    assert run(page, f"{box} return b.top >= 0 && b.bottom <= innerHeight")

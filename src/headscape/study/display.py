@@ -10,6 +10,7 @@ from headscape.models.packaged import title_of
 from headscape.output import json_ready
 from headscape.report.html_page import Answer
 from headscape.report.page import PageData
+from headscape.study.stages.finding import Question
 
 if TYPE_CHECKING:
     from headscape.study.study import Study
@@ -48,10 +49,15 @@ def page_data(study: "Study") -> PageData:
 def _answers(study: "Study") -> list[Answer]:
     """Return the findings under their questions; the first of each question are for the first screen."""
     return [
-        Answer(question, str(finding), finding.statistics, question.first and place < FIRST_ANSWERS)
+        Answer(question, str(finding), finding.statistics, question.first and place < _shown(question))
         for question, findings in study.answers.items()
         for place, finding in enumerate(findings)
     ]
+
+
+def _shown(question: Question) -> int:
+    """Return how many answers stand on the first screen, which all questions share."""
+    return 1 if question is Question.kinds else FIRST_ANSWERS
 
 
 def _facts(study: "Study") -> list[tuple[str, str]]:

@@ -34,7 +34,9 @@ function folderWords(index) {
   const place = order.indexOf(index), says = (i) => called[i] && called[i] !== "mixed" && folders.stop[i] - folders.start[i] > 1;
   const inside = called.map((_, i) => i).filter((i) => says(i) && folders.start[i] <= place && place < folders.stop[i]);
   inside.sort((a, b) => folders.stop[a] - folders.start[a] - (folders.stop[b] - folders.start[b]));
-  return inside.length ? `${called[inside[0]]} (${folders.stop[inside[0]] - folders.start[inside[0]]} heads)` : "";
+  if (!inside.length) return "";
+  const words = called[inside[0]], size = `${folders.stop[inside[0]] - folders.start[inside[0]]} heads`;
+  return words.startsWith(size) ? words : `${words} (${size})`;
 }
 
 // What the best ranking says: when the head goes, and what it costs to switch it off with all that go before it.

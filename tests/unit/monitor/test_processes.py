@@ -20,13 +20,19 @@ def train_in_process(rank, port, folder):
     torch.set_num_threads(1)
     address = f"tcp://127.0.0.1:{port}"
     torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    train_one_step(rank, folder)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def train_one_step(rank, folder):
+    """Apart from the process group, which must outlive the model that uses it."""
     model = torch.nn.parallel.DistributedDataParallel(trainable("Llama"))
     for reduce in (None, "mean"):
         monitor = hs.HeadMonitor(model, every=1, path=f"{folder}/{reduce}", reduce=reduce)
         forward(model, own_rows(rank), monitor).backward()
         monitor.step()
         monitor.close()
-    torch.distributed.destroy_process_group()
 
 
 def test_rank_0_writes_its_own_rows_or_the_mean_over_ranks(tmp_path):

@@ -110,13 +110,14 @@ def window_test(
 
     Notes
     -----
-    The noise is measured on residuals (every network minus its own mean), whose windows are split anew in all ways, or
-    in 999 random ones. Units are divided by the quantile of the largest unit of their level and measure over the
+    The noise is measured on residuals (every network minus its own mean), whose windows are split anew in all ways,
+    or in 999 random ones. Units are divided by the quantile of the largest unit of their level and measure over the
     splits, and the noise is the quantile of the largest of all, so the level holds for everything together
     (Westfall and Young's max-T). For other windows, p comes from splits of the windows themselves: an exact
-    permutation test whatever the distribution, if windows of one network are exchangeable; windows that lie side by side in a text are only
-    nearly so. Where that test finds nothing, its splits are the noise. For the same windows p comes from the
-    residuals. Fewer than 5 windows in each network have too few splits to say anything at the level of 2 %.
+    permutation test whatever the distribution, if windows of one network are exchangeable; windows that lie side by
+    side in a text are only nearly so. Where that test finds nothing, its splits are the noise. For the same windows
+    p comes from the residuals. Fewer than 5 windows in each network have too few splits to say anything at the
+    level of 2 %.
 
     References
     ----------

@@ -51,9 +51,8 @@ class SourceView:
         ``high``.
     entropies
         Network entropy of every window.
-    trees
-        One dict per axis: ``axis``, ``depth``, ``folders``, ``balance`` (means over windows), and ``levels``, the
-        number of folders of every level.
+    folders
+        Number of folders at every level of the head tree, from the root.
     """
 
     name: str
@@ -64,7 +63,7 @@ class SourceView:
     values: dict[str, list[Any]] = field(default_factory=dict)
     spectrum: dict[str, list[float]] = field(default_factory=dict)
     entropies: list[float] = field(default_factory=list)
-    trees: list[dict[str, Any]] = field(default_factory=list)
+    folders: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -89,17 +88,21 @@ class PairView:
     rows, columns
         The table of changes: ``rows["first"]`` and ``rows["second"]`` are indices of heads, None where the other side
         lacks the head; columns are dicts with ``key``, ``title``, ``meaning``, ``numeric`` and ``values``.
-    layers
-        What changed by layer: ``layer``, ``change``, ``noise`` (usual), ``limit`` (the most that noise makes),
-        ``changed`` heads of ``heads``; empty where layers do not correspond.
-    layer_plan
-        The share of the heads of each layer of the first (rows) that corresponds to each of the second (columns).
+    groups
+        What changed by layer and by folder: dicts with ``kind`` ("layer" or "folder"), ``labels``, ``heads`` (numbers
+        of heads) and ``series``; a series is a measure (``key``, ``title``) with ``times`` (the difference in units of
+        the noise) and ``changed`` of every group. Empty where heads are not matched.
+    matrices
+        Layers of the first network (rows) against layers of the second: dicts with ``key``, ``title``, ``meaning`` and
+        ``values``.
     effects
-        One dict per measure: ``key``, ``first`` and ``second`` (medians), ``effect``, ``low``, ``high``, ``verdict``.
+        One dict per measure: ``key``, ``first`` and ``second`` (medians), ``effect``, ``low``, ``high``, ``times``,
+        ``verdict``.
     patterns
-        One dict per pattern: ``pattern``, ``first`` and ``second`` (numbers of heads), ``verdict``.
-    trees
-        One dict per axis and property of a tree: ``axis``, ``property``, ``first``, ``second``, ``noise``, ``verdict``.
+        One dict per pattern: ``pattern``, ``first`` and ``second`` (numbers of heads).
+    networks
+        One dict per measure of the whole network, such as the depth of the head tree: ``title``, ``meaning``, ``first``
+        and ``second`` (means over windows), ``times``, ``verdict``.
     not_compared
         What could not be compared, and why.
     """
@@ -115,12 +118,12 @@ class PairView:
     exact: bool
     rows: dict[str, list[int | None]]
     columns: list[dict[str, Any]]
-    layers: list[dict[str, Any]] = field(default_factory=list)
-    layer_plan: list[list[float]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    matrices: list[dict[str, Any]] = field(default_factory=list)
     effects: list[dict[str, Any]] = field(default_factory=list)
     patterns: list[dict[str, Any]] = field(default_factory=list)
-    trees: list[dict[str, Any]] = field(default_factory=list)
-    not_compared: list[str] = field(default_factory=list)
+    networks: list[dict[str, Any]] = field(default_factory=list)
+    not_compared: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,12 @@ function setUpMeasures() {
   const bounds = ({ effect, low, high }) => `${show(effect, 2)}${typeof low === "number" ? ` [${show(low, 2)}, ${show(high, 2)}]` : ""}`;
   function explain() { const measure = known().find((m) => m.key === control.value); byId("measure-hint").textContent = measure ? measure.meaning : ""; }
   onPair(() => {
-    const before = control.value;
     byId("measures").hidden = !known().length;
-    control.replaceChildren(...known().map(({ key, title }) => element("option", title, { value: key })));
-    if (known().some((m) => m.key === before)) control.value = before;
+    fillChoice(control, known().map(({ key, title }) => [key, title]), control.value);
     body.replaceChildren(...known().filter(({ key }) => effectOf(key)).map(({ key, title }) => {
       const found = effectOf(key), button = element("button", title, { type: "button" });
       button.addEventListener("click", () => { control.value = key; explain(); redraw("measure-chart"); });
-      const row = tableRow(button, [found.first, found.second, bounds(found), found.verdict]);
+      const row = tableRow(button, [found.first, found.second, bounds(found), found.times, found.verdict]);
       row.cells[3].className = "n";
       return row;
     }));
@@ -37,7 +35,7 @@ function setUpPatterns() {
     const lacks = [0, 1].map((side) => patterns.filter((p) => p[side === 0 ? "second" : "first"] === 0 && p[side === 0 ? "first" : "second"] > 0).map((p) => p.pattern));
     const said = [0, 1].filter((side) => lacks[side].length).map((side) => `Only in ${sourceOf(side).label}: ${lacks[side].join(", ")}.`);
     byId("patterns-hint").textContent = said.length ? said.join(" ") : "Both networks have the same patterns.";
-    byId("pattern-table").tBodies[0].replaceChildren(...patterns.map((p) => tableRow(p.pattern, [p.first, p.second, p.verdict])));
+    byId("pattern-table").tBodies[0].replaceChildren(...patterns.map((p) => tableRow(p.pattern, [p.first, p.second])));
   });
   function draw() {
     const { patterns } = pair();
@@ -75,7 +73,7 @@ function setUpEntropies() {
     const traces = shown.flatMap((place) => {
       const { entropies, label } = data.sources[place], mean = entropies.reduce((a, b) => a + b, 0) / entropies.length, name = plain(label);
       return [{ type: "scatter", mode: "markers", x: entropies.map(() => name), y: entropies, hoverinfo: "text", text: entropies.map((v, i) => `${name}, window ${i + 1}: ${show(v)}`), marker: { size: 9, opacity: 0.7, color: sourceColor(place) } },
-        { type: "scatter", mode: "markers", x: [name], y: [mean], hoverinfo: "text", text: [`${name}: mean ${show(mean)}`], marker: { symbol: "line-ew-open", size: 34, line: { width: 2.5, color: sourceColor(place) } } }];
+        { type: "scatter", mode: "markers", x: [name], y: [mean], hoverinfo: "text", text: [`${name}: mean ${show(mean)}`], marker: { symbol: "line-ew", size: 34, line: { width: 3, color: sourceColor(place) } } }];
     });
     plot("entropies-chart", traces, { xaxis: { type: "category" }, yaxis: { title: { text: "network entropy" } } });
   }
@@ -83,29 +81,24 @@ function setUpEntropies() {
 }
 
 function setUpTrees() {
-  const control = byId("trees-axis");
-  const axes = () => sourceOf(0).trees.map((tree) => tree.axis).filter((axis) => sourceOf(1).trees.some((tree) => tree.axis === axis));
+  const has = (side) => sourceOf(side).folders.length > 0;
   onPair(() => {
-    byId("trees").hidden = !axes().length;
-    const before = control.value;
-    control.replaceChildren(...axes().map((axis) => element("option", `${axis}s`.replace("querys", "queries"), { value: axis })));
-    control.value = axes().includes(before) ? before : axes().includes("head") ? "head" : axes()[0];
-    byId("tree-table").tBodies[0].replaceChildren(...pair().trees.map((t) => tableRow(t.axis, [t.property, t.first, t.second, t.verdict])));
+    byId("trees").hidden = !(has(0) && has(1));
+    byId("network-table").tBodies[0].replaceChildren(...pair().networks.map((n) => tableRow(element("span", n.title, { title: n.meaning }), [n.first, n.second, n.times, n.verdict])));
   });
   function draw() {
     const traces = [0, 1].map((side) => {
-      const tree = sourceOf(side).trees.find((t) => t.axis === control.value) || { levels: [] };
-      return { type: "scatter", mode: "lines+markers", x: tree.levels.map((_, i) => i), y: tree.levels, line: { color: sideColor(side), width: 2 }, hovertemplate: `${plain(sourceOf(side).label)}, level %{x}: %{y:.3g} folders<extra></extra>` };
+      const { folders, label } = sourceOf(side);
+      return { type: "scatter", mode: "lines+markers", x: folders.map((_, i) => i), y: folders, line: { color: sideColor(side), width: 2 }, hovertemplate: `${plain(label)}, level %{x}: %{y} folders<extra></extra>` };
     });
-    plot("trees-chart", traces, { xaxis: { title: { text: "level, root on the left" }, dtick: 1 }, yaxis: { title: { text: "folders" }, type: "log" } });
+    plot("trees-chart", traces, { xaxis: { title: { text: "level, root on the left" }, dtick: 1 }, yaxis: { title: { text: "folders" }, type: "log", dtick: 1 } });
   }
-  control.addEventListener("change", () => redraw("trees-chart"));
   addChart("trees-chart", draw);
 }
 
 function setUpNotCompared() {
   onPair(() => {
     byId("not-compared").hidden = !pair().not_compared.length;
-    byId("not-compared-list").replaceChildren(...pair().not_compared.map((sentence) => element("li", sentence)));
+    byId("not-compared-list").replaceChildren(...pair().not_compared.flatMap(([what, why]) => [element("dt", what), element("dd", why)]));
   });
 }

@@ -42,7 +42,8 @@ def comparison_page_data(comparison: "Comparison") -> ComparisonPageData:
         facts=_facts(comparison),
         about=_about(comparison),
         places=json_ready(comparison.map[["x", "y"]].to_numpy().tolist()) if several else [],
-        path=[comparison.names.index(name) for name in comparison.path] if several else [],
+        # Checkpoints of one run have the same heads; networks of different kinds have no order.
+        path=list(range(len(sources))) if several and all(pair.matched for pair in comparison.pairs) else [],
     )
 
 

@@ -121,20 +121,20 @@ def _columns(
     soft = not pair.matched
     columns = [
         _column("layer", "layer", "Layer of the head, from 0.", [_head(first, second, p)[0] for p in places]),
-        _column("pattern", "what it does", "Its pattern.", _patterns_of(first, [i for i, _ in places])),
         _column(
             "partner",
             "partner",
             f"The head of {second.name} that it corresponds to.",
             [None if j is None else _name(second, j) for _, j in places],
         ),
+        *_tested(pair, first, second, places),
+        _column("pattern", "what it does", "Its pattern.", _patterns_of(first, [i for i, _ in places])),
         _column(
             "partner_pattern",
             "what the partner does",
             "The partner's pattern.",
             _patterns_of(second, [j for _, j in places]),
         ),
-        *_tested(pair, first, second, places),
         _column("share", "share", "Share of the transport that goes to the partner.", _between(share, places))
         if soft
         else {},

@@ -92,6 +92,9 @@ function setUpPairNames() {
   });
 }
 
+// A difference beside the noise: "inside the noise", "changed, 4.5 × noise".
+const againstNoise = ({ verdict, times }) => (verdict === "changed" && typeof times === "number" ? `changed, ${times >= 999 ? "no noise" : `${show(times, 2)} × noise`}` : verdict);
+
 // A row of a table: the first cell is its title.
 function tableRow(title, cells) {
   const row = element("tr"), first = element("th", undefined, { scope: "row" });

@@ -11,8 +11,8 @@ function setUpMeasures() {
     body.replaceChildren(...known().filter(({ key }) => effectOf(key)).map(({ key, title }) => {
       const found = effectOf(key), button = element("button", title, { type: "button" });
       button.addEventListener("click", () => { control.value = key; explain(); redraw("measure-chart"); });
-      const row = tableRow(button, [found.first, found.second, bounds(found), found.times, found.verdict]);
-      row.cells[3].className = "n";
+      const row = tableRow(button, [found.first, found.second, bounds(found), againstNoise(found)]);
+      row.cells[3].className = "n interval";
       return row;
     }));
     explain();
@@ -42,6 +42,8 @@ function setUpPatterns() {
     const shown = [...patterns].reverse();
     const bars = [1, 0].map((side) => { const key = side === 0 ? "first" : "second", n = namesOf(side).length;
       return { type: "bar", orientation: "h", y: shown.map((p) => plain(p.pattern)), x: shown.map((p) => p[key] / n), marker: { color: sideColor(side) }, hoverinfo: "text", textposition: "none", text: shown.map((p) => `${plain(p.pattern)}, ${plain(sourceOf(side).label)}: ${p[key]} of ${n} heads`) }; });
+    // Bars of the same thickness, however many patterns there are.
+    byId("patterns-chart").style.height = `${Math.max(150, 70 + 32 * shown.length)}px`;
     plot("patterns-chart", bars, { barmode: "group", bargap: 0.25, xaxis: { title: { text: "share of the heads" }, tickformat: ".0%" }, yaxis: { tickfont: { size: 10 } } });
   }
   addChart("patterns-chart", draw);
@@ -59,7 +61,9 @@ function setUpSpectra() {
       return [{ ...edge, y: low }, { ...edge, y: high, fill: "tonexty", fillcolor: faded(sideColor(side), 0.18) },
         { type: "scatter", mode: "lines", x, y: median, line: { width: 2, color: sideColor(side) }, hoverinfo: "text", text: median.map((v, i) => `${plain(sourceOf(side).label)}, wavelet ${i + 1}: ${show(v, 3)}${support ? `<br>support ${show(support[i], 3)}` : ""}`) }];
     });
-    plot("spectra-chart", traces, { xaxis: { title: { text: "tri-Haar wavelet, largest support first" } }, yaxis: { title: { text: "size of the coefficient" }, type: "log", exponentformat: "power" } });
+    // Coefficients that happen to vanish would stretch a logarithmic axis over ten decades: four are shown.
+    const top = Math.log10(Math.max(...[0, 1].filter(has).flatMap((side) => sourceOf(side).spectrum.high), 1e-9));
+    plot("spectra-chart", traces, { xaxis: { title: { text: "tri-Haar wavelet, largest support first" } }, yaxis: { title: { text: "size of the coefficient" }, type: "log", exponentformat: "power", range: [top - 4, top + 0.1] } });
     byId("spectra-chart").legend = [0, 1].map((side) => ({ name: sourceOf(side).label, color: sideColor(side), symbol: "square" }));
   }
   addChart("spectra-chart", draw);
@@ -84,7 +88,7 @@ function setUpTrees() {
   const has = (side) => sourceOf(side).folders.length > 0;
   onPair(() => {
     byId("trees").hidden = !(has(0) && has(1));
-    byId("network-table").tBodies[0].replaceChildren(...pair().networks.map((n) => tableRow(element("span", n.title, { title: n.meaning }), [n.first, n.second, n.times, n.verdict])));
+    byId("network-table").tBodies[0].replaceChildren(...pair().networks.map((n) => tableRow(element("span", n.title, { title: n.meaning }), [n.first, n.second, againstNoise(n)])));
   });
   function draw() {
     const traces = [0, 1].map((side) => {

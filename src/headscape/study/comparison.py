@@ -16,8 +16,10 @@ from headscape.analysis.comparison.network_map import network_map
 from headscape.errors import InputError
 from headscape.notices import Notice
 from headscape.output import json_ready
+from headscape.report.comparison_page import write_comparison_page
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
+from headscape.study.comparison_display import comparison_page_data
 from headscape.study.comparison_findings import comparison_findings, comparison_notices, headline
 from headscape.study.stages.result import Result
 from headscape.tensor.safe_reading import explain_read_errors
@@ -160,7 +162,7 @@ class Comparison:
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the report, one HTML file that works offline, and return its path."""
-        raise NotImplementedError
+        return write_comparison_page(comparison_page_data(self), Path(path))
 
     def summary(self) -> dict[str, Any]:
         """Return findings, warnings, distances and parameters as one dict that JSON can hold."""

@@ -57,6 +57,8 @@ class ComparedPair:
         ``splits``, ``exact``, ``level``, ``paired``; empty if there were too few windows.
     not_compared
         What could not be compared, and why.
+    settled
+        Whether the transport behind ``distance`` stopped improving before its last iteration.
     """
 
     a: int
@@ -76,6 +78,7 @@ class ComparedPair:
     cka_layers: FloatArray64 = field(default_factory=lambda: NOTHING)
     test: Mapping[str, Any] = field(default_factory=dict)
     not_compared: tuple[tuple[str, str], ...] = ()
+    settled: bool = True
 
     @property
     def times_noise(self) -> float:
@@ -92,7 +95,9 @@ class ComparedPair:
         numbers = ("distance", "distance_by_number", "noise")
         arrays = {name: getattr(self, name) for name in ("plan", "emd", "cka_heads", "cka_layers")}
         arrays["numbers"] = np.array([getattr(self, name) for name in numbers])
-        attributes = {name: getattr(self, name) for name in ("a", "b", "windows", "matched", "how")}
+        attributes = {
+            name: getattr(self, name) for name in ("a", "b", "windows", "matched", "how", "settled")
+        }
         return Result(
             {name: array for name, array in arrays.items() if array.size},
             {**attributes, "test": dict(self.test), "not_compared": [list(row) for row in self.not_compared]},
@@ -103,7 +108,10 @@ class ComparedPair:
     def from_result(cls, result: Result) -> Self:
         """Return what :meth:`to_result` saved."""
         distance, by_number, noise = (float(value) for value in result.arrays["numbers"])
-        words = {name: result.attributes[name] for name in ("a", "b", "windows", "matched", "how", "test")}
+        words = {
+            name: result.attributes[name]
+            for name in ("a", "b", "windows", "matched", "how", "test", "settled")
+        }
         arrays: Any = {
             name: result.arrays.get(name, NOTHING) for name in ("plan", "emd", "cka_heads", "cka_layers")
         }

@@ -1,5 +1,6 @@
 """The result of a comparison: distances beside their noise, pairs of heads, changes, and what they say in words."""
 
+import html
 import json
 import os
 from collections.abc import Mapping
@@ -20,7 +21,8 @@ from headscape.report.comparison_page import write_comparison_page
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
 from headscape.study.comparison_display import comparison_page_data
-from headscape.study.comparison_findings import comparison_findings, comparison_notices, headline
+from headscape.study.comparison_findings import comparison_findings, headline
+from headscape.study.comparison_notices import comparison_notices
 from headscape.study.stages.result import Result
 from headscape.tensor.safe_reading import explain_read_errors
 from headscape.tensor.store import Store, write_text_atomically
@@ -229,6 +231,15 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"Comparison({' / '.join(self.names)}: {self.headline})"
+
+    def _repr_html_(self) -> str:
+        """Show findings, warnings and distances in notebooks."""
+        warnings = "".join(f"<li><b>Warning.</b> {html.escape(str(w))}</li>" for w in self.warnings)
+        findings = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in self.findings[1:])
+        return (
+            f"<p><b>{html.escape(self.headline)}</b></p><ul>{warnings}{findings}</ul>"
+            f"{self.distances.to_html(border=0)}"
+        )
 
     def _names(self, pair: ComparedPair) -> tuple[str, str]:
         return self.names[pair.a], self.names[pair.b]

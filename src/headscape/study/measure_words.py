@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from headscape.study.stages import STAGES
+
+MOST_TIMES = 999.0
+"""Stands for a difference without any noise, which JSON cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,24 @@ def words_of(name: str) -> MeasureWords:
     columns = {column.name: column for stage in STAGES for column in stage.columns}
     column = columns.get(name)
     return MeasureWords(column.title, column.meaning) if column else MeasureWords(name.replace("_", " "), "")
+
+
+def noise_words(times: float) -> str:
+    """Return a difference in units of the noise in words.
+
+    Examples
+    --------
+    >>> noise_words(0.4), noise_words(3.14), noise_words(0.0), noise_words(float("nan"))
+    ('inside the noise', '3.1 times the noise', 'identical', 'noise unknown')
+    >>> noise_words(123.4), noise_words(float("inf"))
+    ('123 times the noise', 'more than 999 times the noise')
+    """
+    if np.isnan(times):
+        return "noise unknown"
+    if times == 0:
+        return "identical"
+    if times <= 1:
+        return "inside the noise"
+    if times > MOST_TIMES:
+        return f"more than {MOST_TIMES:.0f} times the noise"
+    return f"{times:.1f} times the noise" if times < 10 else f"{times:.0f} times the noise"

@@ -19,6 +19,7 @@ from headscape.study.compared_pair import NOTHING, ComparedPair
 from headscape.study.compared_source import ComparedSource, scaled_emds
 from headscape.study.head_matching import Matching, common_windows, emd_between, matched_heads
 from headscape.study.head_outputs import head_outputs
+from headscape.study.measure_words import words_of
 from headscape.study.pair_tests import PairTests, how_tested
 from headscape.study.study import Study
 
@@ -96,6 +97,7 @@ class PairComparison:
             cka_layers=cka_layers,
             test=how_tested(test),
             not_compared=self._not_compared(windows, matching, emd, no_cka),
+            settled=transport.settled,
         )
 
     def _geometries(self) -> tuple[FloatArray64, FloatArray64]:
@@ -180,7 +182,7 @@ class PairComparison:
         if no_cka:
             found.append(("CKA of head outputs", no_cka))
         found += [
-            (name, f"only {one.name} has it")
+            (words_of(name).title, f"not measured in all windows of {other.name}")
             for one, other in ((a, b), (b, a))
             for name in one.measures
             if name not in other.measures

@@ -11,10 +11,8 @@ from headscape.output import json_ready
 from headscape.report.comparison_page import PairView
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
-from headscape.study.measure_words import words_of
+from headscape.study.measure_words import MOST_TIMES, noise_words, words_of
 
-MOST_TIMES = 999.0
-"""Stands for a difference without any noise, which JSON cannot hold."""
 MOST_PARTNERS, LEAST_SHARE = 12, 0.01
 
 Place = tuple[int | None, int | None]
@@ -45,21 +43,6 @@ def pair_view(pair: ComparedPair, first: ComparedSource, second: ComparedSource,
         networks=_networks(pair, first),
         not_compared=list(pair.not_compared),
     )
-
-
-def noise_words(times: float) -> str:
-    """Return a difference in units of the noise in words.
-
-    Examples
-    --------
-    >>> noise_words(0.4), noise_words(3.14), noise_words(0.0), noise_words(float("nan"))
-    ('inside the noise', '3.1 times the noise', 'identical', 'noise unknown')
-    """
-    if np.isnan(times):
-        return "noise unknown"
-    if times == 0:
-        return "identical"
-    return "inside the noise" if times <= 1 else f"{times:.2g} times the noise"
 
 
 def _matches(pair: ComparedPair, first: ComparedSource, second: ComparedSource) -> dict[int, int]:

@@ -7,7 +7,7 @@ import pytest
 from headscape.report.comparison_page import comparison_page_html
 from headscape.study.compare import compare
 from headscape.study.comparison_display import comparison_page_data
-from headscape.study.pair_display import noise_words
+from headscape.study.measure_words import noise_words
 from headscape.tensor.capture import Capture
 
 SMALL = {"n_iter": 1, "k": 50}

@@ -28,11 +28,14 @@ class Transport:
         columns to 1 / m.
     start
         The start that led to it: "same place", "order", "profile" or "given".
+    settled
+        Whether the plan stopped improving before the last iteration.
     """
 
     distance: float
     plan: FloatArray64
     start: str
+    settled: bool = True
 
 
 def require_pot() -> Any:
@@ -95,7 +98,7 @@ def gromov_wasserstein(a: Any, b: Any, *, start: Any = None, one_start: bool = F
         )
         distance = float(np.sqrt(max(0.0, float(log["gw_dist"]))))
         if best is None or distance < best.distance:
-            best = Transport(distance, np.asarray(found), name)
+            best = Transport(distance, np.asarray(found), name, len(log["loss"]) <= MAX_ITERATIONS)
         if best.distance < 1e-7:
             break
     assert best is not None  # there is always a start

@@ -164,7 +164,7 @@ def _noise(words: PairWords) -> Iterator[Finding]:
     pair = words.pair
     if np.isnan(pair.noise):
         yield Finding(
-            f"Their organizations are {pair.distance:.3g} apart; the noise of this distance needs 4 windows of a network.",
+            f"Their organizations are {pair.distance:.3g} apart; its noise needs 4 windows of a network.",
             Question.noise,
             _DISTANCE,
         )
@@ -182,8 +182,8 @@ def _noise(words: PairWords) -> Iterator[Finding]:
     units = "measures, layers, groups and heads" if pair.matched else "measures"
     exceed = "exceeds" if changed == 1 else "exceed"
     yield Finding(
-        f"{changed or 'None'} of {len(rows)} tested differences ({units}) {exceed} the noise. One network on two sets of "
-        f"windows shows any at all in at most {pair.test['level']:.0%} of cases.",
+        f"{changed or 'None'} of {len(rows)} tested differences ({units}) {exceed} the noise. One network on two "
+        f"sets of windows shows any at all in at most {pair.test['level']:.0%} of cases.",
         Question.noise,
         f"{'all ' if pair.test['exact'] else ''}{counted(pair.test['splits'], 'split')} of the windows, level "
         f"{pair.test['level']:g} for everything together (max-T)",
@@ -223,16 +223,16 @@ def _sure(words: PairWords) -> Iterator[Finding]:
         )
     else:
         yield Finding(
-            f"The networks saw different windows ({a.windows} and {b.windows}), so a difference counts only beyond what "
-            "windows of one network differ by.",
+            f"The networks saw different windows ({a.windows} and {b.windows}), so a difference counts only beyond "
+            "what windows of one network differ by.",
             Question.sure,
         )
     cka = pair.correspondence["cka"]
     if cka.notna().any():
-        row = pair.correspondence.loc[cka.idxmin()]
+        row = pair.correspondence.iloc[int(np.nanargmin(cka.to_numpy()))]
         yield Finding(
-            f"By the usual yardstick, linear CKA, the outputs of paired heads are {cka.median():.2f} alike (median; 1 is "
-            f"equal), those of {int(row.layer_a)}.{int(row.head_a)} least ({row.cka:.2f}).",
+            f"By the usual yardstick, linear CKA, the outputs of paired heads are {cka.median():.2f} alike (median; 1 "
+            f"is equal), those of {int(row.layer_a)}.{int(row.head_a)} least ({row.cka:.2f}).",
             Question.sure,
         )
     if pair.how == "assignment":
@@ -303,7 +303,7 @@ def _raised(words: str) -> str:
     return words if words[1:2] == "_" else words[:1].upper() + words[1:]
 
 
-def _both(row: Mapping[str, Any]) -> str:
+def _both(row: Mapping[Any, Any]) -> str:
     return " against ".join(_number(row[key]) for key in ("median_a", "median_b"))
 
 

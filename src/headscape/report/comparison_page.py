@@ -47,8 +47,8 @@ class SourceView:
     values
         A value per head for every measure, by the measure's key.
     spectrum
-        Tri-Haar coefficients in the order of decreasing support, over windows: ``support``, ``median``, ``low``,
-        ``high``.
+        Sizes of the tri-Haar coefficients, by their order ("size" or "support", largest first): ``median``, ``low`` and
+        ``high`` over windows.
     entropies
         Network entropy of every window.
     folders
@@ -61,7 +61,7 @@ class SourceView:
     coordinates: list[list[float]]
     patterns: list[str] = field(default_factory=list)
     values: dict[str, list[Any]] = field(default_factory=dict)
-    spectrum: dict[str, list[float]] = field(default_factory=dict)
+    spectrum: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     entropies: list[float] = field(default_factory=list)
     folders: list[int] = field(default_factory=list)
 

@@ -1,9 +1,8 @@
-"""``compare``: are two networks alike, which heads belong together, what changed, and is it more than noise?"""
+"""``compare``: how far networks are apart, which heads belong together, what changed, and what is only noise."""
 
 import os
 import re
 import time
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from headscape.models.sample_text import sample_text
 from headscape.recorder.inputs import InputReader, WindowInput
 from headscape.study.analyze import analyze
 from headscape.study.compared_pair import ComparedPair
-from headscape.study.compared_source import ComparedSource, Heads
+from headscape.study.compared_source import ComparedSource
 from headscape.study.comparison import (
     Comparison,
     comparison_store,
@@ -27,6 +26,7 @@ from headscape.study.comparison import (
 )
 from headscape.study.pair_comparison import Opened, PairComparison
 from headscape.study.source import Source, open_source
+from headscape.study.source_words import about_source, original_heads, source_hash, source_names
 from headscape.study.stages.result import Result
 from headscape.study.study import Study
 from headscape.study.weighted_progress import WeightedProgress
@@ -80,8 +80,8 @@ def compare(
     layers, layers_each
         Only these layers, of all sources or of each.
     windows, length, sample, field, stack, seed, tokenizer
-        As for :func:`headscape.analyze`; ``windows`` counts per source. The noise needs several windows: 5 or more of each
-        network.
+        As for :func:`headscape.analyze`; ``windows`` counts per source. The noise needs several windows: 5 or more
+        of each network.
     paired
         Whether both networks saw the same windows. By default that is seen from their tokens; True demands it, False
         treats the windows as different ones.
@@ -111,8 +111,8 @@ def compare(
     >>> q, k = np.random.default_rng(0).normal(size=(2, 6, 2, 3, 16, 4))
     >>> capture = Capture.from_arrays(q, k, tokens=[f"token{i}" for i in range(16)])
     >>> found = compare([capture, capture], names=["before", "after"])
-    >>> found.distances.loc["before", "after"], found.headline
-    (np.float64(0.0), 'Identical: before and after have the same attention in all 6 windows.')
+    >>> float(found.distances.loc["before", "after"]), set(found.changes["verdict"])
+    (0.0, {'identical'})
     """
     require_pot()
     require_number(level, "level", 0.0001, 0.5)
@@ -122,10 +122,10 @@ def compare(
     told.plan(SOURCE_COST * len(given) + PAIR_COST * n_pairs)
     start = time.perf_counter()
     opened = [open_source(source, tokenizer=tokenizer, field=field) for source, _, _ in given]
-    called = _names(opened, names, [(of, limit) for _, of, limit in given])
+    called = source_names(opened, names, [(of, limit) for _, of, limit in given])
     parameters: dict[str, Any] = {
         "names": list(called),
-        "hashes": [_hash(source) for source in opened],
+        "hashes": [source_hash(source) for source in opened],
         "windows": windows,
         "length": length,
         "sample": sample,
@@ -137,11 +137,19 @@ def compare(
         "seed": seed,
         "options": {name: options[name] for name in sorted(options)},
     }
-    shared = {"windows": windows, "length": length, "sample": sample, "field": field, "stack": stack, "seed": seed}
+    shared = {
+        "windows": windows,
+        "length": length,
+        "sample": sample,
+        "field": field,
+        "stack": stack,
+        "seed": seed,
+    }
     run = _Run(None if out is None else Path(out), parameters, shared, options, engine or LocalEngine(), told)
     with run:
         networks = [
-            run.source(i, source, of, limit) for i, (source, (_, of, limit)) in enumerate(zip(opened, given, strict=True))
+            run.source(i, source, of, limit)
+            for i, (source, (_, of, limit)) in enumerate(zip(opened, given, strict=True))
         ]
         _require_same_field(networks)
         pairs = [run.pair(networks, i, j) for i in range(len(networks)) for j in range(i + 1, len(networks))]
@@ -184,8 +192,8 @@ class _Run:
             if self.store is not None and self.store.has(part):
                 found = ComparedSource.from_result(Result.read(self.store.read(part)))
             else:
-                about = _about(source, study)
-                found = ComparedSource.of_study(name, study, about, _originals(study, about))
+                about = about_source(source, study)
+                found = ComparedSource.of_study(name, study, about, original_heads(study, about))
                 if self.store is not None:
                     write_part(self.store, part, found.to_result())
         if not isinstance(source, Model):
@@ -201,8 +209,9 @@ class _Run:
         if isinstance(source, Study) and layers is None and _is_enough(source, shared, self.options):
             return source
         data = source.data if isinstance(source, Study) else source
-        held = isinstance(data, TensorWindows)
-        stages = [name for name in STAGES if not held or name == "entropy" or (name == "patterns" and data.field == "probs")]
+        stages = list(STAGES)
+        if isinstance(data, TensorWindows):
+            stages = ["patterns", "entropy"] if data.field == "probs" else ["entropy"]
         place = re.sub(r"[^A-Za-z0-9._-]+", "-", self.parameters["names"][number]).strip("-.")[:60]
         out = None if self.folder is None else self.folder / "sources" / f"{number + 1:02d}-{place}"
         return analyze(
@@ -262,93 +271,12 @@ def _given(
     return list(zip(sources, each["inputs"], each["layers"], strict=True))
 
 
-def _names(
-    opened: Sequence[Source], given: Sequence[str] | None, how: Sequence[tuple[Any, Collection[int] | None]]
-) -> tuple[str, ...]:
-    """Return a different name for every network: as given, or of its model, its text and its layers."""
-    if given is not None:
-        if len(given) != len(opened) or len(set(given)) != len(given) or not all(given):
-            raise InputError(f"names must be {len(opened)} different names, but are {list(given)}.")
-        return tuple(map(str, given))
-    titles = [_title(source) for source in opened]
-    if len(set(titles)) < len(titles):
-        titles = [_detailed(title, *one) for title, one in zip(titles, how, strict=True)]
-    counts, seen, names = Counter(titles), Counter[str](), []
-    for title in titles:
-        seen[title] += 1
-        names.append(f"{title} ({seen[title]})" if counts[title] > 1 else title)
-    return tuple(names)
-
-
-def _title(source: Source) -> str:
-    if isinstance(source, Model | Study):
-        title = source.title
-        if isinstance(source, Study) and source.folder is not None and title == "attention heads":
-            title = source.folder.name
-    else:
-        title = str(source.provenance.get("model", {}).get("name") or source.provenance.get("source") or "tensors")
-    return Path(title).name if os.sep in title and Path(title).exists() else title
-
-
-def _detailed(title: str, inputs: Any, layers: Collection[int] | None) -> str:
-    """Return a title with the text and the layers, where those were given."""
-    words = []
-    if isinstance(inputs, os.PathLike) or (isinstance(inputs, str) and len(inputs) < 200 and Path(inputs).exists()):
-        words.append(Path(inputs).name)
-    if layers is not None:
-        limits = sorted(map(int, layers))
-        words.append(f"layers {limits[0]}-{limits[-1]}")
-    return f"{title}, {', '.join(words)}" if words else title
-
-
-def _hash(source: Source) -> str:
-    if isinstance(source, Model):
-        return str(source.provenance()["weights_hash"])
-    if isinstance(source, Study):
-        return str(source.about.get("input_hash", ""))
-    known = source.input_hash if isinstance(source, TensorWindows) else source.provenance.get("input_hash", "")
-    return str(known)
-
-
 def _is_enough(study: Study, asked: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     """Tell whether a study has all that is compared, of the windows and heads that are asked for."""
     held = isinstance(study.data, TensorWindows)
     wanted = ("entropy", "folders") if held else (*STAGES, "folders")
     same = all(asked[name] in (None, study.parameters[name]) for name in ("windows", "field", "stack"))
     return all(name in study for name in wanted) and same and not options
-
-
-def _about(source: Source, study: Study) -> dict[str, Any]:
-    """Return what is known of a network, as JSON can hold it."""
-    provenance = study.data.provenance
-    model = provenance.get("model", {})
-    kind = {Model: "model", Study: "study", TensorWindows: "tensors"}.get(type(source), "capture")
-    shape = study.organizations[0].order
-    texts = provenance.get("sources") or []
-    return {
-        "kind": kind,
-        "title": study.title,
-        "type": model.get("type"),
-        "class": model.get("class"),
-        "windows": study.windows,
-        "length": len(shape["query"]),
-        "field": study.parameters["field"],
-        "stack": study.data.stack,
-        "texts": list(dict.fromkeys(str(text) for text in texts if text)),
-        "license": study.about.get("license", "not stated"),
-        "study": None if study.folder is None else str(study.folder),
-        "removed": model.get("removed_heads", []),
-    }
-
-
-def _originals(study: Study, about: Mapping[str, Any]) -> Heads:
-    """Return the heads of a pruned model in the numbers of the original."""
-    gone = {(layer, head) for layer, head in about["removed"]}
-    kept: dict[int, list[int]] = {}
-    for layer, _ in study.data.heads:
-        total = sum(one == layer for one, _ in (*study.data.heads, *gone))
-        kept[layer] = [head for head in range(total) if (layer, head) not in gone]
-    return tuple((layer, kept[layer][head] if gone else head) for layer, head in study.data.heads)
 
 
 def _windows(model: Model, inputs: Any, study: Study) -> list[WindowInput]:

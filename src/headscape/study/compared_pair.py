@@ -46,8 +46,8 @@ class ComparedPair:
         Where the pairs come from: "assignment" (tree EMD on the same windows) or "transport" (the plan).
     changes
         One row per unit and measure: ``level`` ("network", "layer", "folder" or "head"), layer, head, folder (-1
-        where it has none), ``measure``, ``size``, ``times_noise``, ``p`` and ``verdict`` ("changed", "inside the noise",
-        "identical", "unknown").
+        where it has none), ``measure``, ``size``, ``times_noise``, ``p`` and ``verdict`` ("changed", "inside the
+        noise", "identical", "unknown").
     effects
         One row per measure: medians of the heads, Cliff's delta with its interval over windows, times_noise, verdict.
     cka_heads, cka_layers
@@ -104,12 +104,16 @@ class ComparedPair:
         """Return what :meth:`to_result` saved."""
         distance, by_number, noise = (float(value) for value in result.arrays["numbers"])
         words = {name: result.attributes[name] for name in ("a", "b", "windows", "matched", "how", "test")}
+        arrays: Any = {
+            name: result.arrays.get(name, NOTHING) for name in ("plan", "emd", "cka_heads", "cka_layers")
+        }
+        tables: Any = {name: result.tables[name] for name in ("correspondence", "changes", "effects")}
         return cls(
             **words,
             distance=distance,
             distance_by_number=by_number,
             noise=noise,
-            **{name: result.arrays.get(name, NOTHING) for name in ("plan", "emd", "cka_heads", "cka_layers")},
-            **{name: result.tables[name] for name in ("correspondence", "changes", "effects")},
+            **arrays,
+            **tables,
             not_compared=tuple((str(what), str(why)) for what, why in result.attributes["not_compared"]),
         )

@@ -56,8 +56,8 @@ class ComparedSource:
     spectrum : (window, coefficient) array
         The tri-Haar coefficients of largest support, by decreasing support (at most 100).
     noise : (split,) array
-        Gromov-Wasserstein distances between the head geometries of disjoint halves of its windows, scaled to all windows;
-        empty for fewer than 4 windows.
+        Gromov-Wasserstein distances between the head geometries of disjoint halves of its windows, scaled to all
+        windows; empty for fewer than 4 windows.
     """
 
     name: str

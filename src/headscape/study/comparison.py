@@ -130,9 +130,7 @@ class Comparison:
     @cached_property
     def not_compared(self) -> pd.DataFrame:
         """What could not be compared, and why."""
-        rows = [
-            (*self._names(pair), what, why) for pair in self.pairs for what, why in pair.not_compared
-        ]
+        rows = [(*self._names(pair), what, why) for pair in self.pairs for what, why in pair.not_compared]
         return pd.DataFrame(rows, columns=["a", "b", "what", "why"])
 
     @cached_property
@@ -171,7 +169,8 @@ class Comparison:
         return {
             "format": "headscape/comparison-summary/1",
             "sources": [
-                {"name": s.name, "heads": len(s.heads), "layers": len(s.layers), **s.about} for s in self.sources
+                {"name": s.name, "heads": len(s.heads), "layers": len(s.layers), **s.about}
+                for s in self.sources
             ],
             "headline": self.headline,
             "findings": list(self.findings),
@@ -250,7 +249,8 @@ class Comparison:
             table.insert(0, "b", self.names[pair.b])
             table.insert(0, "a", self.names[pair.a])
             tables.append(table)
-        return pd.concat(tables, ignore_index=True)
+        stacked: pd.DataFrame = pd.concat(tables, ignore_index=True)
+        return stacked
 
 
 def source_part(number: int) -> str:
@@ -266,7 +266,9 @@ def pair_part(a: int, b: int) -> str:
 def comparison_store(folder: Path, parameters: Mapping[str, Any]) -> Store:
     """Open the store of a comparison for writing, or raise if the folder holds another one."""
     hashes = "".join(parameters["hashes"])
-    return Store.create(folder, KIND, NUMBER, parameters=parameters, input_hash=hashes, seed=parameters["seed"])
+    return Store.create(
+        folder, KIND, NUMBER, parameters=parameters, input_hash=hashes, seed=parameters["seed"]
+    )
 
 
 def write_part(store: Store, name: str, result: Result) -> None:

@@ -72,7 +72,7 @@ def emd_between(
         trees = [a.organizations[of_a].trees]
         if not _same_trees(trees[0], b.organizations[of_b].trees):
             trees.append(b.organizations[of_b].trees)
-        found += [np.mean([cross_emd(x, y, dict(one), engine=engine, **weights) for one in trees], axis=0)]
+        found += [np.mean([cross_emd(x, y, dict(one), **weights, engine=engine) for one in trees], axis=0)]
     return np.mean(found, axis=0) if found else NOTHING
 
 

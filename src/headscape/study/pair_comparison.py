@@ -169,8 +169,14 @@ class PairComparison:
             why = "they have no window in common" if not windows else "their windows differ in size"
             found.append(("exact correspondence of heads", f"{why}; the transport plan is a soft one"))
         if not matching.how:
-            why = "the networks have different heads" if a.heads != b.heads else "the networks are of different kinds"
-            found.append(("changes by layer, folder and head", f"{why}; measures are compared as distributions"))
+            why = (
+                "the networks have different heads"
+                if a.heads != b.heads
+                else "the networks are of different kinds"
+            )
+            found.append(
+                ("changes by layer, folder and head", f"{why}; measures are compared as distributions")
+            )
         if no_cka:
             found.append(("CKA of head outputs", no_cka))
         found += [

@@ -121,6 +121,11 @@ class PairTests:
             *(("head", layer, head, -1) for layer, head in heads),
         ]
 
+    @property
+    def levels(self) -> list[str]:
+        """The level of every unit."""
+        return [level for level, _, _, _ in self.units]
+
     def _folders(self) -> NDArray[Any]:
         labels = self.sources[0].geometry.tree.labels
         return np.asarray(labels[min(1, len(labels) - 1)][self.matching.rows])
@@ -143,7 +148,7 @@ class PairTests:
         if self.matching.how:
             places = (self.matching.rows, self.matching.columns)
             a, b = (emd[:, at][:, :, at] for emd, at in zip(self.emds, places, strict=True))
-            return Block(a, b, self._weights())
+            return Block(a, b, self._weights(), self.levels)
         a, b = (_deciles_of_emds(emd) for emd in self.emds)
         return Block(a[:, None], b[:, None], np.ones((1, 1)))
 
@@ -160,7 +165,7 @@ class PairTests:
                 deciles = np.moveaxis(np.quantile(x, DECILES, axis=1), 0, 1)
                 values.append(deciles.reshape(len(x), 1, -1))
         units = self._weights() if self.matching.how else np.ones((1, 1))
-        return Block(values[0], values[1], units)
+        return Block(values[0], values[1], units, self.levels)
 
     def _equal(self, block: Block) -> NDArray[np.bool_]:
         """Tell which units are the same in all windows."""

@@ -72,7 +72,13 @@ def assigned_heads(distances: Any) -> Assignment:
 
 
 def cross_emd(
-    a: Any, b: Any, trees: dict[str, PartitionTree], *, engine: Engine | None = None, **weights: float
+    a: Any,
+    b: Any,
+    trees: dict[str, PartitionTree],
+    *,
+    alpha: float = 0.0,
+    beta: float = 1.0,
+    engine: Engine | None = None,
 ) -> FloatArray64:
     """Return the tree EMD between every head of one network and every head of another, on the same window.
 
@@ -83,7 +89,7 @@ def cross_emd(
         The same field of both networks on the same tokens.
     trees
         Trees on "query" and "key", which both share.
-    engine, weights
+    alpha, beta, engine
         As for :func:`headscape.tree_emd`.
 
     Returns
@@ -109,5 +115,5 @@ def cross_emd(
         )
     # The head axis is the slowest in memory, as in captured tensors.
     joint = np.concatenate([np.moveaxis(x, 2, 0) for x in (first, second)]).transpose(1, 2, 0)
-    emd = tree_emd(joint, trees, "head", engine=engine, **weights)
+    emd = tree_emd(joint, trees, "head", alpha, beta, engine=engine)
     return np.asarray(emd[: first.shape[2], first.shape[2] :])

@@ -89,4 +89,5 @@ def cka_matrix(a: Any, b: Any) -> NDArray[np.float64]:
         raise InputError("CKA compares activations of the same tokens, but their numbers differ.")
     sizes = [np.einsum("if,if->i", x, x) for x in (first, second)]
     scale = np.sqrt(np.multiply.outer(*sizes))
-    return np.divide(first @ second.T, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
+    nothing = np.full(scale.shape, np.nan)
+    return np.asarray(np.divide(first @ second.T, scale, out=nothing, where=scale > 0))

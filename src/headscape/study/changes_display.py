@@ -84,9 +84,7 @@ def _tested(
             [None if of is None else finite_times(np.nanmax([0.0, *of.values()])) for of in found],
             panel=True,
         ),
-        _column(
-            "verdict", "verdict", "Whether the head differs by more than the noise.", verdicts, panel=True
-        ),
+        _column("verdict", "verdict", "Whether the head differs by more than the noise.", judged, panel=True),
         _column("largest", "mostly in", "The measure with the largest difference.", largest, panel=True),
         *(
             _column(

@@ -40,14 +40,10 @@ def made_up_source(
     )
 
 
-def _spectrum(rng: np.random.Generator) -> dict[str, list[float]]:
+def _spectrum(rng: np.random.Generator) -> dict[str, dict[str, list[float]]]:
     median = np.sort(rng.gamma(1, 1, 100))[::-1] + 0.01
-    return {
-        "support": np.linspace(1000, 10, 100).tolist(),
-        "median": median.tolist(),
-        "low": (0.8 * median).tolist(),
-        "high": (1.3 * median).tolist(),
-    }
+    sizes = {"median": median, "low": 0.8 * median, "high": 1.3 * median}
+    return {order: {name: values.tolist() for name, values in sizes.items()} for order in ("size", "support")}
 
 
 def made_up_pair(sources: list[SourceView], first: int, second: int, exact: bool = True) -> PairView:

@@ -8,19 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headscape.report.html_page import Answer, frame_html, json_text, words
+from headscape.report.html_page import FRAME_SCRIPTS, Answer, frame_html, json_text, words
 from headscape.report.section import page_file
 from headscape.tensor.store import write_text_atomically
 
 SCRIPTS = (
-    "charts.js",
-    "frame.js",
-    "filters.js",
-    "help.js",
-    "save.js",
-    "search.js",
-    "sheet.js",
-    "rows.js",
+    *FRAME_SCRIPTS,
     "comparison.js",
     "comparison_heads.js",
     "comparison_changes.js",
@@ -47,8 +40,8 @@ class SourceView:
     values
         A value per head for every measure, by the measure's key.
     spectrum
-        Tri-Haar coefficients in the order of decreasing support, over windows: ``support``, ``median``, ``low``,
-        ``high``.
+        Sizes of the tri-Haar coefficients, by their order ("size" or "support", largest first): ``median``, ``low`` and
+        ``high`` over windows.
     entropies
         Network entropy of every window.
     folders
@@ -61,7 +54,7 @@ class SourceView:
     coordinates: list[list[float]]
     patterns: list[str] = field(default_factory=list)
     values: dict[str, list[Any]] = field(default_factory=dict)
-    spectrum: dict[str, list[float]] = field(default_factory=dict)
+    spectrum: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     entropies: list[float] = field(default_factory=list)
     folders: list[int] = field(default_factory=list)
 
@@ -138,12 +131,8 @@ class ComparisonPageData:
         The networks, and every two of them.
     measures
         Dicts with ``key``, ``title`` and ``meaning`` of what every head was measured by.
-    answers
-        The findings in the order of their questions; the first opens the page.
-    warnings
-        Dicts with ``title`` and ``message``.
-    facts, about
-        Pairs of a label and a value; in ``about`` a third entry says whether the value is code.
+    answers, warnings, facts, about
+        As :func:`headscape.report.html_page.words` takes them.
     places
         The map of the networks, source x 2; empty for two.
     path

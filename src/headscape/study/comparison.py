@@ -17,6 +17,7 @@ from headscape.analysis.comparison.network_map import network_map
 from headscape.errors import InputError
 from headscape.notices import Notice
 from headscape.output import json_ready
+from headscape.report.comparison_figures import comparison_figures
 from headscape.report.comparison_page import write_comparison_page
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
@@ -165,6 +166,10 @@ class Comparison:
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the report, one HTML file that works offline, and return its path."""
         return write_comparison_page(comparison_page_data(self), Path(path))
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures for papers by name, as matplotlib objects: distances, map of the networks, spectra."""
+        return dict(comparison_figures(comparison_page_data(self)))
 
     def summary(self) -> dict[str, Any]:
         """Return findings, warnings, distances and parameters as one dict that JSON can hold."""

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headscape.output import counted, json_ready
 from headscape.report.comparison_page import ComparisonPageData, SourceView
@@ -62,14 +63,18 @@ def _source_view(source: ComparedSource) -> SourceView:
         coordinates=source.diffusion_map(2).tolist(),
         patterns=[str(name) for name in source.table["pattern"]] if "pattern" in source.table else [],
         values={name: json_ready(values.mean(axis=0).tolist()) for name, values in source.measures.items()},
-        spectrum={
-            "median": np.median(sizes, axis=0).tolist(),
-            "low": sizes.min(axis=0).tolist(),
-            "high": sizes.max(axis=0).tolist(),
-        },
+        spectrum={"size": _over_windows(-np.sort(-sizes, axis=1)), "support": _over_windows(sizes)},
         entropies=json_ready(source.networks["network_entropy"].tolist()),
         folders=[len(np.unique(level)) for level in labels],
     )
+
+
+def _over_windows(sizes: NDArray[np.float64]) -> dict[str, list[float]]:
+    return {
+        "median": np.median(sizes, axis=0).tolist(),
+        "low": sizes.min(axis=0).tolist(),
+        "high": sizes.max(axis=0).tolist(),
+    }
 
 
 def _answers(comparison: "Comparison") -> list[Answer]:

@@ -1,22 +1,19 @@
 """Two networks of a comparison as display data: partners of heads, changes beside the noise, effects."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from headscape.output import json_ready
 from headscape.report.comparison_page import PairView
+from headscape.study.changes_display import Place, change_columns, finite_times
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
 from headscape.study.measure_words import MOST_TIMES, noise_words, words_of
 
 MOST_PARTNERS, LEAST_SHARE = 12, 0.01
-
-Place = tuple[int | None, int | None]
-"""A row of the table of changes: the head of the first and of the second network, None where it has none."""
 
 
 def pair_view(pair: ComparedPair, first: ComparedSource, second: ComparedSource, sentence: str) -> PairView:
@@ -35,13 +32,13 @@ def pair_view(pair: ComparedPair, first: ComparedSource, second: ComparedSource,
         partners=_partners(pair, matches),
         exact=bool(matches),
         rows={"first": [i for i, _ in places], "second": [j for _, j in places]},
-        columns=_columns(pair, first, second, places),
+        columns=change_columns(pair, first, second, places),
         groups=[group for level in ("layer", "folder") if (group := _group(pair, first, level))],
         matrices=_matrices(pair, first, second),
         effects=_effects(pair, first),
         patterns=_patterns(first, second),
         networks=_networks(pair, first),
-        not_compared=list(pair.not_compared),
+        not_compared=[(words_of(what).title, why) for what, why in pair.not_compared],
     )
 
 
@@ -95,133 +92,6 @@ def _places(
     return found + [(None, j) for j in range(len(second.heads)) if j not in taken]
 
 
-def _columns(
-    pair: ComparedPair, first: ComparedSource, second: ComparedSource, places: Sequence[Place]
-) -> list[dict[str, Any]]:
-    """Return the columns of the table of changes that have something to show."""
-    emd, cka = (_between(matrix, places) for matrix in (pair.emd, pair.cka_heads))
-    share = pair.plan / np.maximum(pair.plan.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-    soft = not pair.matched
-    columns = [
-        _column("layer", "layer", "Layer of the head, from 0.", [_head(first, second, p)[0] for p in places]),
-        _column(
-            "partner",
-            "partner",
-            f"The head of {second.name} that it corresponds to.",
-            [None if j is None else _name(second, j) for _, j in places],
-        ),
-        *_tested(pair, first, second, places),
-        _column("pattern", "what it does", "Its pattern.", _patterns_of(first, [i for i, _ in places])),
-        _column(
-            "partner_pattern",
-            "what the partner does",
-            "The partner's pattern.",
-            _patterns_of(second, [j for _, j in places]),
-        ),
-        _column("share", "share", "Share of the transport that goes to the partner.", _between(share, places))
-        if soft
-        else {},
-        _column("emd", "tree EMD", "Distance from the partner on the same windows; 0 is equal.", emd),
-        _column("cka", "CKA", "Debiased linear CKA of the outputs of both heads; 1 is equal.", cka),
-    ]
-    return [column for column in columns if column and any(v is not None for v in column["values"])]
-
-
-def _tested(
-    pair: ComparedPair, first: ComparedSource, second: ComparedSource, places: Sequence[Place]
-) -> list[dict[str, Any]]:
-    """Return how much every head changed, in units of the noise: at most, and by every measure."""
-    rows = pair.at("head")
-    if rows.empty:
-        return []
-    times = rows.pivot_table(index=["layer", "head"], columns="measure", values="times_noise", sort=False)
-    found = [None if None in place else times.loc[_head(first, second, place)] for place in places]
-    changed = _changed(rows, ["layer", "head"])
-    verdicts = [
-        _verdict(changed, _head(first, second, place)) if row is not None else _lacking(first, second, place)
-        for place, row in zip(places, found, strict=True)
-    ]
-    largest = [None if row is None else words_of(str(row.idxmax())).title for row in found]
-    return [
-        _column(
-            "times",
-            "times the noise",
-            "The largest difference from the partner over all measures, in units of the noise: above 1 it is more "
-            "than windows of one network differ by.",
-            [None if row is None else _finite(row.max()) for row in found],
-            panel=True,
-        ),
-        _column(
-            "verdict", "verdict", "Whether the head differs by more than the noise.", verdicts, panel=True
-        ),
-        _column("largest", "mostly in", "The measure with the largest difference.", largest, panel=True),
-        *(
-            _column(
-                f"times_{name}",
-                words_of(str(name)).title,
-                f"{words_of(str(name)).title}: difference from the partner in units of the noise.",
-                [None if row is None else _finite(row[name]) for row in found],
-            )
-            for name in times
-        ),
-    ]
-
-
-def _changed(rows: pd.DataFrame, by: list[str]) -> dict[Any, set[str]]:
-    """Return the verdicts of all measures by unit."""
-    return {unit: set(group["verdict"]) for unit, group in rows.groupby(by, sort=False)}
-
-
-def _verdict(verdicts: dict[Any, set[str]], unit: Any) -> str:
-    """Return one verdict for all measures: changed if any of them did."""
-    order = ("changed", "unknown", "inside the noise", "identical")
-    return next(word for word in order if word in verdicts[unit])
-
-
-def _lacking(first: ComparedSource, second: ComparedSource, place: Place) -> str:
-    return f"only in {second.name if place[0] is None else first.name}"
-
-
-def _head(first: ComparedSource, second: ComparedSource, place: Place) -> tuple[int, int]:
-    i, j = place
-    return second.heads[j] if i is None and j is not None else first.heads[i or 0]
-
-
-def _name(source: ComparedSource, place: int) -> str:
-    layer, head = source.heads[place]
-    return f"{layer}.{head}"
-
-
-def _patterns_of(source: ComparedSource, places: Sequence[int | None]) -> list[str | None]:
-    if "pattern" not in source.table:
-        return [None] * len(places)
-    found = source.table["pattern"].tolist()
-    return [None if place is None else str(found[place]) for place in places]
-
-
-def _between(matrix: NDArray[np.float64], places: Sequence[Place]) -> list[float | None]:
-    """Return the entries of a (head, head) matrix for every row of the table; None where there is none."""
-    if not matrix.size:
-        return [None] * len(places)
-    return [None if i is None or j is None else json_ready(float(matrix[i, j])) for i, j in places]
-
-
-def _column(key: str, title: str, meaning: str, values: list[Any], *, panel: bool = False) -> dict[str, Any]:
-    numeric = not any(isinstance(value, str) for value in values)
-    return {
-        "key": key,
-        "title": title,
-        "meaning": meaning,
-        "numeric": numeric,
-        "panel": panel,
-        "values": values,
-    }
-
-
-def _finite(times: float) -> float | None:
-    return None if np.isnan(times) else float(min(times, MOST_TIMES))
-
-
 def _group(pair: ComparedPair, first: ComparedSource, level: str) -> dict[str, Any] | None:
     """Return what changed by layer or by folder: every measure, and the largest of them."""
     rows = pair.at(level)
@@ -242,7 +112,7 @@ def _group(pair: ComparedPair, first: ComparedSource, level: str) -> dict[str, A
             {
                 "key": key,
                 "title": title,
-                "times": [_finite(value) for value in values],
+                "times": [finite_times(value) for value in values],
                 "changed": [bool(value) for value in changed],
             }
             for key, title, values, changed in (whole, *each)
@@ -291,7 +161,7 @@ def _effects(pair: ComparedPair, first: ComparedSource) -> list[dict[str, Any]]:
         {
             **{key: json_ready(row[column]) for key, column in names.items()},
             **{key: json_ready(row[key]) for key in ("low", "high", "verdict")},
-            "times": _finite(row["times_noise"]),
+            "times": finite_times(row["times_noise"]),
         }
         for row in rows.to_dict("records")
     ]
@@ -305,7 +175,7 @@ def _networks(pair: ComparedPair, first: ComparedSource) -> list[dict[str, Any]]
             "meaning": words_of(row["measure"]).meaning,
             "first": json_ready(row["median_a"]),
             "second": json_ready(row["median_b"]),
-            "times": _finite(row["times_noise"]),
+            "times": finite_times(row["times_noise"]),
             "verdict": row["verdict"],
         }
         for row in rows.to_dict("records")

@@ -86,6 +86,8 @@ function setUpChanges() {
     return table.shown().map((i) => Object.fromEntries([...own(i), ...table.columns().map((c) => [c.key, c.values[i] ?? null])]));
   }
   for (const kind of ["csv", "json"]) byId(`table-${kind}`).addEventListener("click", () => saveRecords(kind, "changes", "headscape/changes/1", "changes", records()));
+  // An example that this table understands: heads that are not matched have no change.
+  onPair(() => { byId("filter-example").textContent = `${pair().columns.some((c) => c.key === "times") ? "times > 2" : "share > 0.5"}, layer >= 4`; });
   onPair(() => table.showRows(labels(), pair().columns, { by: pair().columns.find((c) => c.key === "times") || null, descending: true }));
   addView("head-table", (head) => table.mark(rowOf(head)));
 }

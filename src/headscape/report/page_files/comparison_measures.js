@@ -52,20 +52,28 @@ function setUpPatterns() {
 const faded = (hex, opacity) => `rgba(${[1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join(",")},${opacity})`;
 
 function setUpSpectra() {
-  const has = (side) => (sourceOf(side).spectrum.median || []).length > 0;
-  onPair(() => { byId("spectra").hidden = !(has(0) && has(1)); });
+  const control = byId("spectra-order");
+  const spectrumOf = (side) => sourceOf(side).spectrum[control.value];
+  const WORDS = {
+    size: ["The largest coefficient first: how fast they fall says how few wavelets describe the network.", "tri-Haar wavelet, largest coefficient first"],
+    support: ["Coarse wavelets first: what spans most heads and tokens stands on the left.", "tri-Haar wavelet, largest support first"],
+  };
+  const explain = () => { byId("spectra-hint").textContent = `${WORDS[control.value][0]} Where the bands overlap, windows differ as much as the networks.`; };
+  onPair(() => { byId("spectra").hidden = ![0, 1].every((side) => spectrumOf(side)); explain(); });
   function draw() {
-    const traces = [0, 1].filter(has).flatMap((side) => {
-      const { support, median, low, high } = sourceOf(side).spectrum, x = median.map((_, i) => i + 1);
+    if (![0, 1].every((side) => spectrumOf(side))) return;
+    const traces = [0, 1].flatMap((side) => {
+      const { median, low, high } = spectrumOf(side), x = median.map((_, i) => i + 1);
       const edge = { type: "scatter", mode: "lines", x, line: { width: 0 }, hoverinfo: "skip" };
       return [{ ...edge, y: low }, { ...edge, y: high, fill: "tonexty", fillcolor: faded(sideColor(side), 0.18) },
-        { type: "scatter", mode: "lines", x, y: median, line: { width: 2, color: sideColor(side) }, hoverinfo: "text", text: median.map((v, i) => `${plain(sourceOf(side).label)}, wavelet ${i + 1}: ${show(v, 3)}${support ? `<br>support ${show(support[i], 3)}` : ""}`) }];
+        { type: "scatter", mode: "lines", x, y: median, line: { width: 2, color: sideColor(side) }, hoverinfo: "text", text: median.map((v, i) => `${plain(sourceOf(side).label)}, wavelet ${i + 1}: ${show(v, 3)}`) }];
     });
     // Coefficients that happen to vanish would stretch a logarithmic axis over ten decades: four are shown.
-    const top = Math.log10(Math.max(...[0, 1].filter(has).flatMap((side) => sourceOf(side).spectrum.high), 1e-9));
-    plot("spectra-chart", traces, { xaxis: { title: { text: "tri-Haar wavelet, largest support first" } }, yaxis: { title: { text: "size of the coefficient" }, type: "log", exponentformat: "power", range: [top - 4, top + 0.1] } });
+    const top = Math.log10(Math.max(...[0, 1].flatMap((side) => spectrumOf(side).high), 1e-9));
+    plot("spectra-chart", traces, { xaxis: { title: { text: WORDS[control.value][1] } }, yaxis: { title: { text: "size of the coefficient" }, type: "log", dtick: 1, exponentformat: "power", range: [top - 4, top + 0.1] } });
     byId("spectra-chart").legend = [0, 1].map((side) => ({ name: sourceOf(side).label, color: sideColor(side), symbol: "square" }));
   }
+  control.addEventListener("change", () => { explain(); redraw("spectra-chart"); });
   addChart("spectra-chart", draw);
 }
 

@@ -36,27 +36,14 @@ def made_up_source(
         values={measure["key"]: rng.gamma(4, 5, len(kept)).tolist() for measure in MEASURES},
         spectrum=_spectrum(rng),
         entropies=rng.normal(100, 5, 6).tolist(),
-        trees=[
-            {
-                "axis": axis,
-                "depth": 5.0,
-                "folders": 40.0,
-                "balance": 0.6,
-                "levels": [1.0, 2.0, 5.0, 12.0, 24.0],
-            }
-            for axis in ("query", "key", "head")
-        ],
+        folders=[1, 2, 5, 12, len(kept)],
     )
 
 
-def _spectrum(rng: np.random.Generator) -> dict[str, list[float]]:
+def _spectrum(rng: np.random.Generator) -> dict[str, dict[str, list[float]]]:
     median = np.sort(rng.gamma(1, 1, 100))[::-1] + 0.01
-    return {
-        "support": np.linspace(1000, 10, 100).tolist(),
-        "median": median.tolist(),
-        "low": (0.8 * median).tolist(),
-        "high": (1.3 * median).tolist(),
-    }
+    sizes = {"median": median, "low": 0.8 * median, "high": 1.3 * median}
+    return {order: {name: values.tolist() for name, values in sizes.items()} for order in ("size", "support")}
 
 
 def made_up_pair(sources: list[SourceView], first: int, second: int, exact: bool = True) -> PairView:
@@ -94,42 +81,39 @@ def made_up_pair(sources: list[SourceView], first: int, second: int, exact: bool
             _column("times", times, "times the noise", panel=True),
             _column("verdict", verdicts, panel=True),
         ],
-        layers=_layers(n_layers, one) if exact else [],
-        layer_plan=[] if exact else np.full((n_layers, max(two.heads["layer"]) + 1), 0.25).tolist(),
+        groups=_groups(n_layers, one) if exact else [],
+        matrices=[_matrix("share", one, two), *([] if exact else [_matrix("cka", one, two)])],
         effects=[
             {
-                "key": m["key"],
+                "key": measure["key"],
                 "first": 20.0,
                 "second": 21.0,
                 "effect": 0.1,
                 "low": -0.05,
                 "high": 0.24,
+                "times": 0.7,
                 "verdict": "inside the noise",
             }
-            for m in MEASURES
+            for measure in MEASURES
         ],
         patterns=[
+            *(
+                {"pattern": kind, "first": one.patterns.count(kind), "second": two.patterns.count(kind)}
+                for kind in KINDS
+            ),
+            {"pattern": "induction", "first": 3, "second": 0},
+        ],
+        networks=[
             {
-                "pattern": kind,
-                "first": one.patterns.count(kind),
-                "second": two.patterns.count(kind),
-                "verdict": "same",
-            }
-            for kind in KINDS
-        ]
-        + [{"pattern": "induction", "first": 3, "second": 0, "verdict": "only in the first"}],
-        trees=[
-            {
-                "axis": axis,
-                "property": "depth",
+                "title": "depth of the head tree",
+                "meaning": "Levels below the root.",
                 "first": 5.0,
                 "second": 5.5,
-                "noise": 0.5,
+                "times": 0.5,
                 "verdict": "inside the noise",
             }
-            for axis in ("query", "key", "head")
         ],
-        not_compared=[] if exact else ["Head by head: the networks have different shapes."],
+        not_compared=[] if exact else [("Head by head", "the networks have different shapes.")],
     )
 
 
@@ -150,18 +134,20 @@ def _column(key: str, values: list[Any], title: str = "", panel: bool = False) -
     }
 
 
-def _layers(n: int, one: SourceView) -> list[dict[str, Any]]:
-    return [
-        {
-            "layer": layer,
-            "change": 0.035 if layer == CHANGED_LAYER else 0.008,
-            "noise": 0.01,
-            "limit": 0.016,
-            "changed": one.heads["layer"].count(layer) if layer == CHANGED_LAYER else 0,
-            "heads": one.heads["layer"].count(layer),
-        }
-        for layer in range(n)
+def _groups(n: int, one: SourceView) -> list[dict[str, Any]]:
+    times = [3.5 if layer == CHANGED_LAYER else 0.8 for layer in range(n)]
+    series = [
+        {"key": key, "title": key, "times": times, "changed": [t > 1 for t in times]}
+        for key in ("any", "emd")
     ]
+    heads = [one.heads["layer"].count(layer) for layer in range(n)]
+    return [{"kind": "layer", "labels": [str(layer) for layer in range(n)], "heads": heads, "series": series}]
+
+
+def _matrix(key: str, one: SourceView, two: SourceView) -> dict[str, Any]:
+    shape = (max(one.heads["layer"]) + 1, max(two.heads["layer"]) + 1)
+    values = np.random.default_rng(3).dirichlet(np.ones(shape[1]), shape[0]).tolist()
+    return {"key": key, "title": key, "meaning": f"The {key} of two layers.", "values": values}
 
 
 def made_up_comparison(

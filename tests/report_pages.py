@@ -1,5 +1,6 @@
 """What tests of the report in a browser share: scripts, waiting, and a page whose heads and folders have names."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from headscape.report.section import Section
 from headscape.study.display import page_data
 from headscape.study.study import Study
 
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 KINDS = ("first token", "previous token", "mixed", "<b>odd</b> & kind")
 FOLLOWS = ("attention to the first token, r = -0.90", "attention to itself, r = 0.55", "layer, r = 0.40")
 
@@ -72,6 +74,28 @@ def screen(page: Any, width: int, height: int) -> None:
     """Give the page a screen of another size; a narrow one is a phone."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def violations(page: Any, axe: str) -> list[Any]:
+    """Return what axe-core finds against the accessibility rules of WCAG 2.1, level AA."""
+    page.set_script_timeout(120)
+    run(page, axe)
+    script = (
+        "const done = arguments[1];"
+        "axe.run(document, {resultTypes: ['violations'], runOnly: {type: 'tag', values: arguments[0]}})"
+        ".then(found => done(found.violations.map(v => [v.id, v.nodes.map(n => n.target.join(' '))])))"
+    )
+    return page.execute_async_script(script, RULES)
+
+
+def downloaded(folder: Path, ending: str) -> Path:
+    """Wait for a download and return its path."""
+    for _ in range(150):
+        found = [path for path in folder.glob(f"*.{ending}") if path.stat().st_size]
+        if found:
+            return found[0]
+        time.sleep(0.1)
+    raise AssertionError(f"no {ending} was downloaded")
 
 
 def kinds_of(study: Study) -> list[str]:

@@ -2,29 +2,28 @@
 
 import base64
 import re
-import shutil
-import subprocess
-import tarfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import browser
-from headscape.report.page import Answer, write_page
+from headscape.report.html_page import Answer
+from headscape.report.page import write_page
 from headscape.study.display import page_data
 from headscape.study.stages.finding import Question
 from report_pages import (
     KINDS,
     charts,
     click,
+    downloaded,
     look_at,
     look_at_everything,
     named_report,
     run,
     screen,
     type_into,
+    violations,
     wait,
 )
 from studies import small_study
@@ -32,8 +31,6 @@ from studies import small_study
 pytestmark = pytest.mark.skipif(bool(browser.missing()), reason=browser.missing() or "a browser is there")
 
 ROOT = Path(__file__).parents[2]
-AXE = "axe-core@4.14.0"
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 WIDE = "return [...document.querySelectorAll('main *, header *, aside *')].filter(e => !e.closest('.scroll, svg, .sr') \
 && e.getBoundingClientRect().right > innerWidth + 1 && e.getClientRects().length).map(e => e.id || e.className)"
 OVERLAPS = """
@@ -73,38 +70,6 @@ def phone(driver, report):
     yield driver
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert browser.console_errors(driver) == []
-
-
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory):
-    """The text of axe-core, fetched by npm; it is no part of the project."""
-    if not shutil.which("npm"):
-        pytest.skip("npm is not installed, so axe-core cannot be fetched")
-    folder = tmp_path_factory.mktemp("axe")
-    try:
-        done = subprocess.run(
-            ["npm", "pack", AXE, "--silent"], cwd=folder, capture_output=True, text=True, timeout=120
-        )
-    except subprocess.TimeoutExpired:
-        pytest.skip("npm did not fetch axe-core within two minutes")
-    packed = list(folder.glob("*.tgz"))
-    if done.returncode or not packed:
-        pytest.skip(f"npm could not fetch axe-core: {done.stderr.strip()[-200:]}")
-    with tarfile.open(packed[0]) as package:
-        script = package.extractfile("package/axe.min.js")
-        assert script is not None
-        return script.read().decode("utf-8")
-
-
-def violations(page, axe):
-    page.set_script_timeout(120)
-    run(page, axe)
-    script = (
-        "const done = arguments[1];"
-        "axe.run(document, {resultTypes: ['violations'], runOnly: {type: 'tag', values: arguments[0]}})"
-        ".then(found => done(found.violations.map(v => [v.id, v.nodes.map(n => n.target.join(' '))])))"
-    )
-    return page.execute_async_script(script, RULES)
 
 
 @pytest.mark.parametrize("width", [1440, 400])
@@ -198,15 +163,6 @@ def test_nothing_overlaps_on_paper(page):
     finally:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
-def downloaded(folder, ending):
-    for _ in range(150):
-        found = [path for path in folder.glob(f"*.{ending}") if path.stat().st_size]
-        if found:
-            return found[0]
-        time.sleep(0.1)
-    raise AssertionError(f"no {ending} was downloaded")
 
 
 def test_every_chart_has_a_menu_to_save_it(page):

@@ -15,6 +15,7 @@ from headscape.cli.ablate import ablate
 from headscape.cli.analyze import analyze
 from headscape.cli.capture import capture
 from headscape.cli.check import check
+from headscape.cli.compare import compare
 from headscape.cli.console import set_up_logging
 from headscape.cli.energy import energy
 from headscape.cli.entropy import entropy
@@ -46,6 +47,7 @@ app.command()(entropy)
 app.command()(softmax)
 app.command()(energy)
 app.command()(check)
+app.command()(compare)
 app.command()(ablate)
 app.command()(prune)
 app.command()(monitor)

@@ -14,7 +14,7 @@ import numpy as np
 
 from headscape.errors import HeadscapeError, InputError, ModelError
 from headscape.models.anatomy import AttentionModule, adapter_for, attention_modules
-from headscape.models.fewer_heads import first_line, load_with_fewer_heads, pruning_record
+from headscape.models.fewer_heads import first_line, layers_of, load_with_fewer_heads, pruning_record
 from headscape.models.gguf import converted_gguf
 from headscape.models.lazy_torch import torch
 from headscape.models.own_models import has_own_vocabulary, model_class, own_tokenizer, register_own_models
@@ -64,8 +64,14 @@ class Model:
         return remembered
 
     def provenance(self) -> dict[str, Any]:
-        """Return what identifies the model: name, revision, class, type, size and a hash of its weights."""
+        """Return what identifies the model: name, revision, class, type, size and a hash of its weights.
+
+        Of a pruned model also the heads that it lacks, in the numbers of the original.
+        """
         config = self.model.config
+        record = pruning_record(config)
+        pruned = () if record is None else layers_of(record, Path("the model's config"))
+        removed = [[layer.layer, head] for layer in pruned for head in layer.removed]
         return {
             "name": self.name,
             "revision": self.revision or getattr(config, "_commit_hash", None),
@@ -75,6 +81,7 @@ class Model:
             "weights_hash": weights_hash(self.model),
             "dtype": str(next(self.model.parameters()).dtype).removeprefix("torch."),
             "tokenizer": _describe_tokenizer(self.tokenizer),
+            **({"removed_heads": removed} if removed else {}),
         }
 
 

@@ -8,19 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headscape.report.html_page import Answer, frame_html, json_text, words
+from headscape.report.html_page import FRAME_SCRIPTS, Answer, frame_html, json_text, words
 from headscape.report.section import page_file
 from headscape.tensor.store import write_text_atomically
 
 SCRIPTS = (
-    "charts.js",
-    "frame.js",
-    "filters.js",
-    "help.js",
-    "save.js",
-    "search.js",
-    "sheet.js",
-    "rows.js",
+    *FRAME_SCRIPTS,
     "comparison.js",
     "comparison_heads.js",
     "comparison_changes.js",
@@ -47,13 +40,12 @@ class SourceView:
     values
         A value per head for every measure, by the measure's key.
     spectrum
-        Tri-Haar coefficients in the order of decreasing support, over windows: ``support``, ``median``, ``low``,
-        ``high``.
+        Sizes of the tri-Haar coefficients, by their order ("size" or "support", largest first): ``median``, ``low`` and
+        ``high`` over windows.
     entropies
         Network entropy of every window.
-    trees
-        One dict per axis: ``axis``, ``depth``, ``folders``, ``balance`` (means over windows), and ``levels``, the
-        number of folders of every level.
+    folders
+        Number of folders at every level of the head tree, from the root.
     """
 
     name: str
@@ -62,9 +54,9 @@ class SourceView:
     coordinates: list[list[float]]
     patterns: list[str] = field(default_factory=list)
     values: dict[str, list[Any]] = field(default_factory=dict)
-    spectrum: dict[str, list[float]] = field(default_factory=dict)
+    spectrum: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     entropies: list[float] = field(default_factory=list)
-    trees: list[dict[str, Any]] = field(default_factory=list)
+    folders: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -89,17 +81,21 @@ class PairView:
     rows, columns
         The table of changes: ``rows["first"]`` and ``rows["second"]`` are indices of heads, None where the other side
         lacks the head; columns are dicts with ``key``, ``title``, ``meaning``, ``numeric`` and ``values``.
-    layers
-        What changed by layer: ``layer``, ``change``, ``noise`` (usual), ``limit`` (the most that noise makes),
-        ``changed`` heads of ``heads``; empty where layers do not correspond.
-    layer_plan
-        The share of the heads of each layer of the first (rows) that corresponds to each of the second (columns).
+    groups
+        What changed by layer and by folder: dicts with ``kind`` ("layer" or "folder"), ``labels``, ``heads`` (numbers
+        of heads) and ``series``; a series is a measure (``key``, ``title``) with ``times`` (the difference in units of
+        the noise) and ``changed`` of every group. Empty where heads are not matched.
+    matrices
+        Layers of the first network (rows) against layers of the second: dicts with ``key``, ``title``, ``meaning`` and
+        ``values``.
     effects
-        One dict per measure: ``key``, ``first`` and ``second`` (medians), ``effect``, ``low``, ``high``, ``verdict``.
+        One dict per measure: ``key``, ``first`` and ``second`` (medians), ``effect``, ``low``, ``high``, ``times``,
+        ``verdict``.
     patterns
-        One dict per pattern: ``pattern``, ``first`` and ``second`` (numbers of heads), ``verdict``.
-    trees
-        One dict per axis and property of a tree: ``axis``, ``property``, ``first``, ``second``, ``noise``, ``verdict``.
+        One dict per pattern: ``pattern``, ``first`` and ``second`` (numbers of heads).
+    networks
+        One dict per measure of the whole network, such as the depth of the head tree: ``title``, ``meaning``, ``first``
+        and ``second`` (means over windows), ``times``, ``verdict``.
     not_compared
         What could not be compared, and why.
     """
@@ -115,12 +111,12 @@ class PairView:
     exact: bool
     rows: dict[str, list[int | None]]
     columns: list[dict[str, Any]]
-    layers: list[dict[str, Any]] = field(default_factory=list)
-    layer_plan: list[list[float]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    matrices: list[dict[str, Any]] = field(default_factory=list)
     effects: list[dict[str, Any]] = field(default_factory=list)
     patterns: list[dict[str, Any]] = field(default_factory=list)
-    trees: list[dict[str, Any]] = field(default_factory=list)
-    not_compared: list[str] = field(default_factory=list)
+    networks: list[dict[str, Any]] = field(default_factory=list)
+    not_compared: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -135,12 +131,8 @@ class ComparisonPageData:
         The networks, and every two of them.
     measures
         Dicts with ``key``, ``title`` and ``meaning`` of what every head was measured by.
-    answers
-        The findings in the order of their questions; the first opens the page.
-    warnings
-        Dicts with ``title`` and ``message``.
-    facts, about
-        Pairs of a label and a value; in ``about`` a third entry says whether the value is code.
+    answers, warnings, facts, about
+        As :func:`headscape.report.html_page.words` takes them.
     places
         The map of the networks, source x 2; empty for two.
     path

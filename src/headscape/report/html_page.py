@@ -20,6 +20,17 @@ from headscape.output import counted
 from headscape.report.section import page_file
 
 LONG_SENTENCE = 220
+FRAME_SCRIPTS = (
+    "charts.js",
+    "frame.js",
+    "filters.js",
+    "help.js",
+    "save.js",
+    "search.js",
+    "sheet.js",
+    "rows.js",
+)
+"""What every page runs before its own scripts."""
 
 
 @dataclass(frozen=True)

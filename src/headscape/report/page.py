@@ -9,19 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscape.report.html_page import Answer, frame_html, json_text, words
+from headscape.report.html_page import FRAME_SCRIPTS, Answer, frame_html, json_text, words
 from headscape.report.section import Chart, Section, page_file
 from headscape.tensor.store import write_text_atomically
 
 SCRIPTS = (
-    "charts.js",
-    "frame.js",
-    "filters.js",
-    "help.js",
-    "save.js",
-    "search.js",
-    "sheet.js",
-    "rows.js",
+    *FRAME_SCRIPTS,
     "core.js",
     "names.js",
     "measures.js",

@@ -87,8 +87,8 @@ def _about(study: "Study") -> list[tuple[str, str, bool]]:
         ("License of the weights", str(study.about.get("license", "not stated")), False),
         ("Command", str(study.about.get("command", "")), True),
         ("Texts", ", ".join(dict.fromkeys(s for s in provenance.get("sources") or () if s)), False),
-        ("Parameters", _assignments(parameters), True),
-        ("Options", _assignments(options), True),
+        ("Parameters", assignments(parameters), True),
+        ("Options", assignments(options), True),
         ("Seed", str(study.parameters["seed"]), False),
         ("Hash of the input", str(provenance.get("input_hash", "")), True),
         ("Versions", _pairs(provenance.get("versions", {})), False),
@@ -102,7 +102,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {_plain(value)}" for name, value in values.items() if value is not None)
 
 
-def _assignments(values: Mapping[str, Any]) -> str:
+def assignments(values: Mapping[str, Any]) -> str:
     """Return what was set as a command line has it; what was left open is left out."""
     said = {name: _plain(value) for name, value in values.items() if value is not None}
     return shlex.join(f"{name}={value}" for name, value in said.items() if value)

@@ -90,6 +90,12 @@ const BUTTONS = { flat: ["zoom2d", "pan2d", "resetScale2d"], map: ["zoom2d", "pa
 const config = (kind) => ({ displaylogo: false, responsive: true, displayModeBar: kind in BUTTONS, modeBarButtons: [BUTTONS[kind] || []] });
 const colorbar = (title) => ({ thickness: 10, outlinewidth: 0, tickfont: { size: 10 }, len: 0.9, title: { text: title, side: "right", font: { size: 11 } } });
 
+// Names at some of the places 0, 1, ... of an axis.
+function someTicks(list) {
+  const tickvals = list.map((_, i) => i).filter((i) => i % Math.ceil(list.length / 16) === 0);
+  return { tickvals, ticktext: tickvals.map((i) => plain(list[i])), showgrid: false, zeroline: false };
+}
+
 function plot(id, traces, extra, onClick, kind = "flat") {
   const box = byId(id);
   Plotly.react(box, traces, layout(extra), config(kind));

@@ -58,11 +58,11 @@ function readLink() {
   chosen = head >= 0 ? { side: Number(side), head } : firstHead();
 }
 
-// "Corresponds to head 4.2 of B." or "Most like heads 3.1 (42 %) and 2.7 (20 %) of B; the rest is spread over 12 more."
+// "It corresponds to head 4.2 of B." or "Most like heads 3.1 (42 %) and 2.7 (20 %) of B; the rest is spread over 12 more."
 function partnersSentence(side, head) {
   const partners = partnersOf(side, head), there = namesOf(1 - side), label = sourceOf(1 - side).label;
   if (!partners.length) return `It has no partner in ${label}.`;
-  if (pair().exact || partners[0][1] > 0.95) return `It corresponds to head ${there[partners[0][0]]} of ${label}.`;
+  if (pair().exact || partners[0][1] > 0.95) return `It ${pair().exact ? "corresponds to" : "is most like"} head ${there[partners[0][0]]} of ${label}.`;
   const shown = partners.slice(0, 3), rest = 1 - shown.reduce((sum, [, share]) => sum + share, 0);
   const said = shown.map(([i, share]) => `${there[i]} (${percent(share)})`);
   const list = said.length > 1 ? `${said.slice(0, -1).join(", ")} and ${said.at(-1)}` : said[0];
@@ -91,6 +91,9 @@ function setUpPairNames() {
     for (const cell of document.querySelectorAll("th[data-side]")) cell.textContent = sourceOf(Number(cell.dataset.side)).label;
   });
 }
+
+// A difference beside the noise: "inside the noise", "4.5 × the noise".
+const againstNoise = ({ verdict, times }) => (verdict === "changed" && typeof times === "number" && times < 999 ? `${show(times, 2)} × the noise` : verdict);
 
 // A row of a table: the first cell is its title.
 function tableRow(title, cells) {

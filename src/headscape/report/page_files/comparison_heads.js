@@ -17,10 +17,8 @@ function setUpHeadMaps() {
   let colors = headColors();
   const kindStyle = (kind) => { const n = colors.kinds.indexOf(kind); return kind === "mixed" || n < 0 ? MIXED : { color: PALETTE[n % PALETTE.length], symbol: SYMBOLS[n % SYMBOLS.length] }; };
   onPair(() => {
-    const before = control.value;
     colors = headColors();
-    control.replaceChildren(...(colors.kinds.length ? [element("option", "Pattern", { value: "pattern" })] : []), ...colors.offered.map(([key, title]) => element("option", title, { value: key })));
-    if ([...control.options].some((option) => option.value === before)) control.value = before;
+    fillChoice(control, [...(colors.kinds.length ? [["pattern", "Pattern"]] : []), ...colors.offered], control.value);
     for (const [side, id] of [[0, "map-first-h"], [1, "map-second-h"]]) byId(id).firstChild.textContent = sourceOf(side).name;
     byId("maps-hint").textContent = pair().exact ? "Choose a head on either side: its partner on the other side is ringed." : "Choose a head on either side: its partners on the other side are ringed, wider rings for larger shares.";
     showLegend();

@@ -6,15 +6,13 @@ function setUpMeasures() {
   const bounds = ({ effect, low, high }) => `${show(effect, 2)}${typeof low === "number" ? ` [${show(low, 2)}, ${show(high, 2)}]` : ""}`;
   function explain() { const measure = known().find((m) => m.key === control.value); byId("measure-hint").textContent = measure ? measure.meaning : ""; }
   onPair(() => {
-    const before = control.value;
     byId("measures").hidden = !known().length;
-    control.replaceChildren(...known().map(({ key, title }) => element("option", title, { value: key })));
-    if (known().some((m) => m.key === before)) control.value = before;
+    fillChoice(control, known().map(({ key, title }) => [key, title]), control.value);
     body.replaceChildren(...known().filter(({ key }) => effectOf(key)).map(({ key, title }) => {
       const found = effectOf(key), button = element("button", title, { type: "button" });
       button.addEventListener("click", () => { control.value = key; explain(); redraw("measure-chart"); });
-      const row = tableRow(button, [found.first, found.second, bounds(found), found.verdict]);
-      row.cells[3].className = "n";
+      const row = tableRow(button, [found.first, found.second, bounds(found), againstNoise(found)]);
+      row.cells[3].className = "n interval";
       return row;
     }));
     explain();
@@ -37,13 +35,15 @@ function setUpPatterns() {
     const lacks = [0, 1].map((side) => patterns.filter((p) => p[side === 0 ? "second" : "first"] === 0 && p[side === 0 ? "first" : "second"] > 0).map((p) => p.pattern));
     const said = [0, 1].filter((side) => lacks[side].length).map((side) => `Only in ${sourceOf(side).label}: ${lacks[side].join(", ")}.`);
     byId("patterns-hint").textContent = said.length ? said.join(" ") : "Both networks have the same patterns.";
-    byId("pattern-table").tBodies[0].replaceChildren(...patterns.map((p) => tableRow(p.pattern, [p.first, p.second, p.verdict])));
+    byId("pattern-table").tBodies[0].replaceChildren(...patterns.map((p) => tableRow(p.pattern, [p.first, p.second])));
   });
   function draw() {
     const { patterns } = pair();
     const shown = [...patterns].reverse();
     const bars = [1, 0].map((side) => { const key = side === 0 ? "first" : "second", n = namesOf(side).length;
       return { type: "bar", orientation: "h", y: shown.map((p) => plain(p.pattern)), x: shown.map((p) => p[key] / n), marker: { color: sideColor(side) }, hoverinfo: "text", textposition: "none", text: shown.map((p) => `${plain(p.pattern)}, ${plain(sourceOf(side).label)}: ${p[key]} of ${n} heads`) }; });
+    // Bars of the same thickness, however many patterns there are.
+    byId("patterns-chart").style.height = `${Math.max(150, 70 + 32 * shown.length)}px`;
     plot("patterns-chart", bars, { barmode: "group", bargap: 0.25, xaxis: { title: { text: "share of the heads" }, tickformat: ".0%" }, yaxis: { tickfont: { size: 10 } } });
   }
   addChart("patterns-chart", draw);
@@ -52,18 +52,28 @@ function setUpPatterns() {
 const faded = (hex, opacity) => `rgba(${[1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join(",")},${opacity})`;
 
 function setUpSpectra() {
-  const has = (side) => (sourceOf(side).spectrum.median || []).length > 0;
-  onPair(() => { byId("spectra").hidden = !(has(0) && has(1)); });
+  const control = byId("spectra-order");
+  const spectrumOf = (side) => sourceOf(side).spectrum[control.value];
+  const WORDS = {
+    size: ["The largest coefficient first: how fast they fall says how few wavelets describe the network.", "tri-Haar wavelet, largest coefficient first"],
+    support: ["Coarse wavelets first: what spans most heads and tokens stands on the left.", "tri-Haar wavelet, largest support first"],
+  };
+  const explain = () => { byId("spectra-hint").textContent = `${WORDS[control.value][0]} Where the bands overlap, windows differ as much as the networks.`; };
+  onPair(() => { byId("spectra").hidden = ![0, 1].every((side) => spectrumOf(side)); explain(); });
   function draw() {
-    const traces = [0, 1].filter(has).flatMap((side) => {
-      const { support, median, low, high } = sourceOf(side).spectrum, x = median.map((_, i) => i + 1);
+    if (![0, 1].every((side) => spectrumOf(side))) return;
+    const traces = [0, 1].flatMap((side) => {
+      const { median, low, high } = spectrumOf(side), x = median.map((_, i) => i + 1);
       const edge = { type: "scatter", mode: "lines", x, line: { width: 0 }, hoverinfo: "skip" };
       return [{ ...edge, y: low }, { ...edge, y: high, fill: "tonexty", fillcolor: faded(sideColor(side), 0.18) },
-        { type: "scatter", mode: "lines", x, y: median, line: { width: 2, color: sideColor(side) }, hoverinfo: "text", text: median.map((v, i) => `${plain(sourceOf(side).label)}, wavelet ${i + 1}: ${show(v, 3)}${support ? `<br>support ${show(support[i], 3)}` : ""}`) }];
+        { type: "scatter", mode: "lines", x, y: median, line: { width: 2, color: sideColor(side) }, hoverinfo: "text", text: median.map((v, i) => `${plain(sourceOf(side).label)}, wavelet ${i + 1}: ${show(v, 3)}`) }];
     });
-    plot("spectra-chart", traces, { xaxis: { title: { text: "tri-Haar wavelet, largest support first" } }, yaxis: { title: { text: "size of the coefficient" }, type: "log", exponentformat: "power" } });
+    // Coefficients that happen to vanish would stretch a logarithmic axis over ten decades: four are shown.
+    const top = Math.log10(Math.max(...[0, 1].flatMap((side) => spectrumOf(side).high), 1e-9));
+    plot("spectra-chart", traces, { xaxis: { title: { text: WORDS[control.value][1] } }, yaxis: { title: { text: "size of the coefficient" }, type: "log", dtick: 1, exponentformat: "power", range: [top - 4, top + 0.1] } });
     byId("spectra-chart").legend = [0, 1].map((side) => ({ name: sourceOf(side).label, color: sideColor(side), symbol: "square" }));
   }
+  control.addEventListener("change", () => { explain(); redraw("spectra-chart"); });
   addChart("spectra-chart", draw);
 }
 
@@ -75,7 +85,7 @@ function setUpEntropies() {
     const traces = shown.flatMap((place) => {
       const { entropies, label } = data.sources[place], mean = entropies.reduce((a, b) => a + b, 0) / entropies.length, name = plain(label);
       return [{ type: "scatter", mode: "markers", x: entropies.map(() => name), y: entropies, hoverinfo: "text", text: entropies.map((v, i) => `${name}, window ${i + 1}: ${show(v)}`), marker: { size: 9, opacity: 0.7, color: sourceColor(place) } },
-        { type: "scatter", mode: "markers", x: [name], y: [mean], hoverinfo: "text", text: [`${name}: mean ${show(mean)}`], marker: { symbol: "line-ew-open", size: 34, line: { width: 2.5, color: sourceColor(place) } } }];
+        { type: "scatter", mode: "markers", x: [name], y: [mean], hoverinfo: "text", text: [`${name}: mean ${show(mean)}`], marker: { symbol: "line-ew", size: 34, line: { width: 3, color: sourceColor(place) } } }];
     });
     plot("entropies-chart", traces, { xaxis: { type: "category" }, yaxis: { title: { text: "network entropy" } } });
   }
@@ -83,29 +93,24 @@ function setUpEntropies() {
 }
 
 function setUpTrees() {
-  const control = byId("trees-axis");
-  const axes = () => sourceOf(0).trees.map((tree) => tree.axis).filter((axis) => sourceOf(1).trees.some((tree) => tree.axis === axis));
+  const has = (side) => sourceOf(side).folders.length > 0;
   onPair(() => {
-    byId("trees").hidden = !axes().length;
-    const before = control.value;
-    control.replaceChildren(...axes().map((axis) => element("option", `${axis}s`.replace("querys", "queries"), { value: axis })));
-    control.value = axes().includes(before) ? before : axes().includes("head") ? "head" : axes()[0];
-    byId("tree-table").tBodies[0].replaceChildren(...pair().trees.map((t) => tableRow(t.axis, [t.property, t.first, t.second, t.verdict])));
+    byId("trees").hidden = !(has(0) && has(1));
+    byId("network-table").tBodies[0].replaceChildren(...pair().networks.map((n) => tableRow(element("span", n.title, { title: n.meaning }), [n.first, n.second, againstNoise(n)])));
   });
   function draw() {
     const traces = [0, 1].map((side) => {
-      const tree = sourceOf(side).trees.find((t) => t.axis === control.value) || { levels: [] };
-      return { type: "scatter", mode: "lines+markers", x: tree.levels.map((_, i) => i), y: tree.levels, line: { color: sideColor(side), width: 2 }, hovertemplate: `${plain(sourceOf(side).label)}, level %{x}: %{y:.3g} folders<extra></extra>` };
+      const { folders, label } = sourceOf(side);
+      return { type: "scatter", mode: "lines+markers", x: folders.map((_, i) => i), y: folders, line: { color: sideColor(side), width: 2 }, hovertemplate: `${plain(label)}, level %{x}: %{y} folders<extra></extra>` };
     });
-    plot("trees-chart", traces, { xaxis: { title: { text: "level, root on the left" }, dtick: 1 }, yaxis: { title: { text: "folders" }, type: "log" } });
+    plot("trees-chart", traces, { xaxis: { title: { text: "level, root on the left" }, dtick: 1 }, yaxis: { title: { text: "folders" }, type: "log", dtick: 1 } });
   }
-  control.addEventListener("change", () => redraw("trees-chart"));
   addChart("trees-chart", draw);
 }
 
 function setUpNotCompared() {
   onPair(() => {
     byId("not-compared").hidden = !pair().not_compared.length;
-    byId("not-compared-list").replaceChildren(...pair().not_compared.map((sentence) => element("li", sentence)));
+    byId("not-compared-list").replaceChildren(...pair().not_compared.flatMap(([what, why]) => [element("dt", what), element("dd", why)]));
   });
 }

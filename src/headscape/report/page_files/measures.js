@@ -24,9 +24,8 @@ function setUpMeasures() {
     const cells = { type: "heatmap", z: grid((i) => color.values[i]), text: grid((i) => headText(i, color.say(i)), ""), hoverinfo: "text", xgap: 1, ygap: 1, ...scale };
     // Heads outside the selection lie under a veil.
     const veil = { type: "heatmap", z: grid((i) => (isSelected(i) ? null : 1)), hoverinfo: "skip", showscale: false, colorscale: [[0, style("--paper")], [1, style("--paper")]], opacity: 0.82, xgap: 1, ygap: 1 };
-    const ticks = (list) => { const tickvals = list.map((_, i) => i).filter((i) => i % Math.ceil(list.length / 16) === 0); return { tickvals, ticktext: tickvals.map((i) => list[i]), showgrid: false, zeroline: false }; };
     plot("measure-chart", selection ? [cells, veil] : [cells],
-      { xaxis: { title: { text: "layer" }, ...ticks(layers) }, yaxis: { title: { text: "head" }, ...ticks(numbers) }, shapes: outline() },
+      { xaxis: { title: { text: "layer" }, ...someTicks(layers) }, yaxis: { title: { text: "head" }, ...someTicks(numbers) }, shapes: outline() },
       (event) => { const p = event.points[0]; const i = index[Math.round(p.y)][Math.round(p.x)]; if (i >= 0) choose(i, "measures"); });
     byId("measure-chart").dataset.measure = control.value;
   }

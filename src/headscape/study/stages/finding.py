@@ -4,7 +4,21 @@ from enum import StrEnum
 from typing import Self
 
 
-class Question(StrEnum):
+class Asked(StrEnum):
+    """Questions in the order in which a report answers them."""
+
+    @property
+    def place(self) -> int:
+        """Its place in the order."""
+        return list(type(self)).index(self)
+
+    @property
+    def first(self) -> bool:
+        """Whether its answers stand on the first screen; details are a click away."""
+        return True
+
+
+class Question(Asked):
     """What people ask about the heads of a model, in the order in which the report answers."""
 
     kinds = "What kinds of heads are there?"
@@ -16,13 +30,8 @@ class Question(StrEnum):
     more = "What else was measured?"
 
     @property
-    def place(self) -> int:
-        """Its place in the order."""
-        return list(Question).index(self)
-
-    @property
     def first(self) -> bool:
-        """Whether its answers stand on the first screen; details are a click away."""
+        """Whether its answers stand on the first screen: all but the details."""
         return self is not Question.more
 
 
@@ -45,10 +54,10 @@ class Finding(str):
     ('5 of 270 heads attend to the previous token.', 0, 'medians over 6 windows')
     """
 
-    question: Question
+    question: Asked
     statistics: str
 
-    def __new__(cls, sentence: str, question: Question = Question.more, statistics: str = "") -> Self:
+    def __new__(cls, sentence: str, question: Asked = Question.more, statistics: str = "") -> Self:
         """Make the sentence; a string, so that it goes wherever text goes."""
         made = super().__new__(cls, sentence)
         made.question, made.statistics = question, statistics

@@ -1,0 +1,123 @@
+"""``headscape compare``: two networks or more, what differs between them, and whether that is more than noise."""
+
+import shlex
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import typer
+
+from headscape.cli.console import Console, output_folder
+from headscape.cli.given import check_given, inputs_of, loading_of, parse_numbers
+from headscape.cli.options import (
+    INPUTS,
+    RUN,
+    SOURCE_HELP,
+    STACK,
+    TENSORS,
+    THREADS,
+    WINDOWS,
+    Out,
+    option,
+    with_options,
+)
+from headscape.cli.progress import shown_progress
+from headscape.errors import InputError
+
+FIRST_ANSWERS = 4
+"""Answers to one question that the terminal shows; the report and --json have all."""
+
+COMPARED = {
+    **INPUTS,
+    **WINDOWS,
+    **TENSORS,
+    **STACK,
+    "layers": option(str | None, "Only these layers of every network, for example 0-5,8."),
+    "names": option(str | None, "What the networks are called, separated by commas."),
+    **THREADS,
+    **RUN,
+}
+
+
+@with_options(COMPARED)
+def compare(
+    sources: Annotated[list[str], typer.Argument(help=f"Two or more. {SOURCE_HELP}")],
+    out: Out = Path("out/comparison"),
+    *,
+    given: SimpleNamespace,
+) -> None:
+    """Compare networks: what differs, which heads belong together, and what is only noise.
+
+    Models are analyzed first; studies are taken as they are. An interrupted run resumes when called again in the same
+    way.
+
+    Example:  headscape compare model/ finetuned/ --text book.txt -o out/compared
+    """
+    if len(sources) < 2:
+        raise InputError(f"compare needs at least two sources, but got {len(sources)}.")
+    _check(sources, given)
+    inputs, layers = inputs_of(given), parse_numbers(given.layers, "--layers")
+    names = None if given.names is None else [name.strip() for name in given.names.split(",")]
+    folder = output_folder(out)
+    from headscape.analysis.comparison.gromov_wasserstein import require_pot
+    from headscape.engine import LocalEngine
+    from headscape.study.compare import compare as compare_networks
+    from headscape.study.source import open_source
+
+    require_pot()
+    options = {name: getattr(given, name) for name in ("array", "axes", "field")}
+    with shown_progress(quiet=given.quiet) as progress:
+        progress("opening the sources", 0, 1)
+        found = compare_networks(
+            [open_source(source, **options, load=loading_of(given)) for source in sources],
+            inputs,
+            out=folder,
+            names=names,
+            layers=layers,
+            windows=given.windows,
+            length=given.length,
+            sample=given.sample.value,
+            field=given.field,
+            stack=given.stack,
+            seed=given.seed,
+            command=shlex.join(["headscape", *sys.argv[1:]]),
+            engine=LocalEngine() if given.threads is None else LocalEngine(given.threads),
+            progress=progress,
+        )
+        progress("writing the report", 1, 1)
+        report = found.report(folder / "report.html")
+    _tell(Console(quiet=given.quiet, json=given.json), found, folder, report)
+
+
+def _check(sources: list[str], given: SimpleNamespace) -> None:
+    """Raise unless the options are good, and apply to one of the sources at least."""
+    refused: list[InputError] = []
+    for source in sources:
+        try:
+            check_given([source], given)
+        except InputError as error:
+            refused.append(error)
+    if len(refused) == len(sources):
+        raise refused[0]
+
+
+def _tell(console: Console, found: Any, folder: Path, report: Path) -> None:
+    """Print the headline, the answers by question, the warnings, and where the rest is."""
+    from headscape.output import json_ready
+
+    summary = json_ready(found.summary()) | {"out": str(folder), "report": str(report)}
+    console.result(summary)
+    console.say(found.headline)
+    for question in dict.fromkeys(finding.question for finding in found.findings):
+        answers = [one for one in found.findings[1:] if one.question == question]
+        if answers:
+            console.say(f"\n{question}")
+        for answer in answers[:FIRST_ANSWERS]:
+            console.say(str(answer), indent=2)
+    console.say("")
+    for warning in found.warnings:
+        console.say(f"Warning: {warning}")
+    console.say(
+        f"{found.about['seconds'] / 60:.1f} minutes. Report: {report}. Tables: {folder}/changes.csv and others."
+    )

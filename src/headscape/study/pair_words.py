@@ -1,0 +1,227 @@
+"""What two networks of a comparison differ in, as counts and lists that sentences are made of."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from headscape.output import counted
+from headscape.study.compared_pair import ComparedPair
+from headscape.study.compared_source import ComparedSource
+from headscape.study.measure_words import noise_words, words_of
+from headscape.study.pair_tests import CHANGED, IDENTICAL, UNKNOWN
+
+MOST_NAMED = 8
+GROW = ("network_entropy", "folders")
+"""Measures of a whole network that grow with its number of heads."""
+MOST = 0.5
+"""From this share of the heads on, a network changed throughout."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairWords:
+    """Two networks of a comparison, with what is said about them."""
+
+    pair: ComparedPair
+    a: ComparedSource
+    b: ComparedSource
+
+    @property
+    def names(self) -> str:
+        """Both names."""
+        return f"{self.a.name} and {self.b.name}"
+
+    @property
+    def identical(self) -> bool:
+        """Whether nothing differs at all."""
+        return (
+            bool(self.pair.matched) and set(self.pair.changes["verdict"]) == {IDENTICAL} and not self.removed
+        )
+
+    @property
+    def tested(self) -> bool:
+        """Whether there was a noise to compare with."""
+        return UNKNOWN not in set(self.pair.changes["verdict"])
+
+    @property
+    def too_few(self) -> bool:
+        """Whether the windows can be exchanged in too few ways to call any difference changed."""
+        test = self.pair.test
+        few = bool(test) and test["exact"] and test["splits"] * test["level"] < 1
+        return few and self.pair.windows == "other"
+
+    @cached_property
+    def removed(self) -> list[tuple[int, int]]:
+        """Heads that one of both lacks, in the numbers of the original."""
+        return sorted(set(self.a.removed) ^ set(self.b.removed)) if self.pair.matched else []
+
+    @property
+    def pruned(self) -> ComparedSource:
+        """The one that lacks heads."""
+        return self.a if len(self.a.removed) > len(self.b.removed) else self.b
+
+    @cached_property
+    def moved(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Heads that are at another place in the second network."""
+        if self.pair.matched != "assignment":
+            return []
+        rows = self.pair.correspondence[["layer_a", "head_a", "layer_b", "head_b"]].astype(int)
+        pairs = [((la, ha), (lb, hb)) for la, ha, lb, hb in rows.itertuples(index=False, name=None)]
+        return [(here, there) for here, there in pairs if here != there]
+
+    @cached_property
+    def measures(self) -> pd.DataFrame:
+        """What changed over the whole network, the largest difference first, but for what grows with the heads."""
+        rows = self._changed("network")
+        return rows if len(self.a.heads) == len(self.b.heads) else rows[~rows["measure"].isin(GROW)]
+
+    @cached_property
+    def layers(self) -> dict[int, tuple[float, str]]:
+        """Layers that changed: the largest difference and its measure, the largest first."""
+        rows = self._changed("layer")
+        return {int(row.layer): (row.times_noise, row.measure) for row in _largest(rows, ["layer"])}
+
+    @cached_property
+    def folders(self) -> dict[int, tuple[float, str]]:
+        """First folders of the head tree that changed."""
+        rows = self._changed("folder")
+        return {int(row.folder): (row.times_noise, row.measure) for row in _largest(rows, ["folder"])}
+
+    @cached_property
+    def heads(self) -> dict[tuple[int, int], tuple[float, str]]:
+        """Heads that changed, in the numbers of the original where one was pruned."""
+        called = dict(zip(self.a.heads, self.a.originals, strict=True))
+        rows = _largest(self._changed("head"), ["layer", "head"])
+        return {called[int(r.layer), int(r.head)]: (r.times_noise, r.measure) for r in rows}
+
+    @property
+    def n_heads(self) -> int:
+        """How many heads were compared one by one."""
+        rows = self.pair.at("head")
+        return len(rows[["layer", "head"]].drop_duplicates())
+
+    @property
+    def touched(self) -> list[int]:
+        """Layers that changed as a whole or in some of their heads."""
+        return sorted({*self.layers, *(layer for layer, _ in self.heads)})
+
+    @property
+    def throughout(self) -> bool:
+        """Whether most of the heads changed."""
+        return self.n_heads > 0 and len(self.heads) >= MOST * self.n_heads
+
+    def _changed(self, level: str) -> pd.DataFrame:
+        rows = self.pair.at(level)
+        return rows[rows["verdict"] == CHANGED].sort_values("times_noise", ascending=False, kind="stable")
+
+
+def _largest(rows: pd.DataFrame, by: list[str]) -> list[pd.Series]:
+    """Return the first row of every unit; rows are sorted by size."""
+    return [row for _, row in rows.drop_duplicates(by).iterrows()]
+
+
+def pair_headline(words: PairWords) -> str:
+    """Return what two networks differ in, in one sentence that anyone understands."""
+    if words.identical:
+        return "Identical on these windows."
+    if not words.pair.matched:
+        return _of_different_networks(words)
+    opening = _opening(words)
+    if not words.tested:
+        return f"{opening}; one window has no noise to compare the differences with."
+    if words.measures.empty and not words.touched:
+        if words.too_few:
+            return "Too few windows to tell them apart; whatever differs could be noise."
+        if not words.removed and not words.moved:
+            return "Inside the noise: one network differs as much from itself on other windows."
+        return f"{opening}; the heads of both differ no more than one network on other windows."
+    if words.throughout:
+        where = f"{len(words.heads)} of {words.n_heads} heads changed, in {_all_layers(words)}"
+        return f"{opening}; {where}."
+    if words.touched:
+        heads = f", {counted(len(words.heads), 'head')}" if words.heads else " as a whole"
+        return f"{opening}; {ranged(words.touched, 'layer')} changed{heads}; the rest is within the noise."
+    measures = listed([words_of(name).title for name in words.measures["measure"]], 3)
+    return f"{opening}; changed as a whole in {measures}; every layer and head is within the noise."
+
+
+def _opening(words: PairWords) -> str:
+    """Return whether the organization is the same, and what is known of the heads."""
+    times = words.pair.times_noise
+    if words.removed:
+        return f"{words.pruned.name} lacks {_heads(words.removed)}"
+    if words.moved:
+        return f"The same heads in another order, {len(words.moved)} of {words.n_heads} moved"
+    if times > 1:
+        return f"Another organization ({noise_words(times)})"
+    return "Same organization" if times <= 1 else "Same heads"
+
+
+def _of_different_networks(words: PairWords) -> str:
+    a, b = words.a, words.b
+    sizes = [
+        f"{s.name} has {counted(len(s.heads), 'head')} in {counted(len(s.layers), 'layer')}" for s in (a, b)
+    ]
+    opening = "Different networks" if a.title != b.title else f"Different heads of {a.title}"
+    opening = f"{opening}: {sizes[0]}, {sizes[1]}"
+    if not words.tested:
+        return f"{opening}; one window has no noise to compare the differences with."
+    times = words.pair.times_noise
+    far = "no further apart than the noise" if times <= 1 else f"{noise_words(times)} apart"
+    tested = words.pair.at("network")
+    found = f"{len(words.measures)} of {len(tested)} measures differ by more than the noise"
+    return f"{opening}; {found if times != times else f'their organizations are {far}, and {found}'}."
+
+
+def _all_layers(words: PairWords) -> str:
+    layers = list(dict.fromkeys(layer for layer, _ in words.a.heads))
+    return "all layers" if words.touched == sorted(layers) else ranged(words.touched, "layer")
+
+
+def _heads(heads: Sequence[tuple[int, int]]) -> str:
+    word = "head" if len(heads) == 1 else "heads"
+    return f"{word} {named(heads)}"
+
+
+def named(heads: Collection[tuple[int, int]], most: int = MOST_NAMED) -> str:
+    """Return heads by number, a few and how many more.
+
+    Examples
+    --------
+    >>> named([(0, 1), (2, 3), (4, 5)], 2)
+    '0.1, 2.3 and 1 more'
+    """
+    return listed([f"{layer}.{head}" for layer, head in heads], most)
+
+
+def listed(words: Sequence[str], most: int = MOST_NAMED) -> str:
+    """Return words in a row: the first few, and how many more.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d"], 2)
+    ('a, b and c', 'a, b and 2 more')
+    """
+    shown = list(words[:most])
+    if len(words) > most:
+        shown.append(f"{len(words) - most} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def ranged(numbers: Sequence[int], noun: str) -> str:
+    """Return numbers with their noun, neighbors as ranges.
+
+    Examples
+    --------
+    >>> ranged([4, 5, 6], "layer"), ranged([0, 2, 3, 7], "layer"), ranged([3], "layer")
+    ('layers 4-6', 'layers 0, 2, 3 and 7', 'layer 3')
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = [w for run in runs for w in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run))]
+    return f"{noun if len(numbers) == 1 else noun + 's'} {listed(words)}"

@@ -93,7 +93,7 @@ class PairWords:
         """Heads that changed, in the numbers of the original where one was pruned."""
         called = dict(zip(self.a.heads, self.a.originals, strict=True))
         rows = _largest(self._changed("head"), ["layer", "head"])
-        return {called[int(r.layer), int(r.head)]: (r.times_noise, r.measure) for r in rows}
+        return {called[int(r["layer"]), int(r["head"])]: (r["times_noise"], r["measure"]) for r in rows}
 
     @property
     def n_heads(self) -> int:

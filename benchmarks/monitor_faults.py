@@ -1,8 +1,8 @@
 """Does the monitor find planted faults, in time and by the right name? ``python -m benchmarks.monitor_faults``.
 
 Healthy runs (three seeds) and a run per fault of the small Llama in ``examples/train_with_monitor_pytorch.py``, each
-with two monitors: one as a user has it, every 10 steps, and one at every step, which says when the fault became measurable.
-The table goes into docs/results/monitor_faults.json.
+with two monitors: one as a user has it, every 10 steps, and one at every step, which says when the fault became
+measurable. The table goes into docs/results/monitor_faults.json.
 """
 
 import argparse

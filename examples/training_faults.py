@@ -87,7 +87,7 @@ def head_weights(model: torch.nn.Module, layer: int, head: int) -> dict[str, lis
     return found | {"output": [module.o_proj.weight.data[:, rows]]}
 
 
-# Adam heals a head that is zeroed or copied once within about five steps, so these two last.
+# Adam undoes a head that is zeroed or copied once in less than ten steps, so these two last.
 
 
 def _zero_queries(model: torch.nn.Module, first: bool) -> None:

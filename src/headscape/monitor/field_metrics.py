@@ -12,9 +12,10 @@ from headscape.monitor.sampled_rows import SampledRows
 FIELD_METRICS = ("mu_K", "k90", "effective_rank", "participation", "peak", "logit_spread", "query_effect")
 _LARGEST_BLOCK = 1 << 20
 _SHARE = 0.9
+_JITTER = 64
 
 
-def field_metrics(sample: SampledRows) -> dict[str, torch.Tensor]:
+def field_metrics(sample: SampledRows, centered: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return the measures of the fully centered energy field E = s Q (K - mean K)^T per head.
 
         mu_K           L max_j |k_j|^2 / sum_j |k_j|^2
@@ -29,6 +30,8 @@ def field_metrics(sample: SampledRows) -> dict[str, torch.Tensor]:
     ----------
     sample
         Queries and keys of a few rows. Padding is left out.
+    centered : (row, kv_head, key, d)
+        The keys minus their mean (:func:`centered_keys`).
 
     Returns
     -------
@@ -38,29 +41,27 @@ def field_metrics(sample: SampledRows) -> dict[str, torch.Tensor]:
 
     Notes
     -----
-    With G_Q = Q^T Q and the factor F of the centered keys' Gram matrix, F F^T, the squared singular values of E are
-    the eigenvalues of s^2 F^T G_Q F: O(L d^2) a head. In float64 where the device has it, because Gram matrices
-    square the condition number.
+    From the Gram matrices of queries and centered keys, O(L d^2) a head, in float64 where the device has it: Gram
+    matrices square the condition number.
     """
-    kind = torch.float32 if sample.queries.device.type == "mps" else torch.float64
-    w_q, w_k = (real[:, None, :, None].to(kind) for real in (sample.real_queries, sample.real_keys))
-    queries = torch.nan_to_num(sample.queries.to(kind), 0.0, 0.0, 0.0) * w_q
-    keys = torch.nan_to_num(sample.keys.to(kind), 0.0, 0.0, 0.0) * w_k
-    n_q, n_k = w_q.sum(dim=2), w_k.sum(dim=2).clamp(min=1)  # (row, 1, 1)
-    centered = _centered(keys, w_k, n_k)
-
-    squares = (keys**2).sum(dim=-1)
+    queries = sample.queries.to(centered.dtype)
+    n_q, n_k = (
+        real.sum(dim=1).clamp(min=1).to(queries)[:, None, None]  # (row, 1, 1)
+        for real in (sample.real_queries, sample.real_keys)
+    )
+    squares = (sample.keys**2).sum(dim=-1)
     mu = sample.of_heads(n_k[..., 0] * squares.amax(dim=-1) / squares.sum(dim=-1))
     gram_q = queries.mT @ queries
     gram_k = centered.mT @ centered
-    shares = _squared_singular_values(gram_q, sample.of_heads(_factor(gram_k)))
-    columns = ((sample.of_heads(centered) @ gram_q) * sample.of_heads(centered)).sum(dim=-1).clamp(min=0)
+    shares = _squared_singular_values(gram_q, gram_k)
+    keys = sample.of_heads(centered)
+    columns = ((keys @ gram_q) * keys).sum(dim=-1).clamp(min=0)
     total = columns.sum(dim=-1)
     v = columns / total[..., None]
     mean_q = queries.sum(dim=2)
-    varying = gram_q - mean_q[..., :, None] * mean_q[..., None, :] / n_q.clamp(min=1)[..., None]
+    varying = gram_q - mean_q[..., :, None] * mean_q[..., None, :] / n_q[..., None]
     effect = (varying * sample.of_heads(gram_k)).sum(dim=(-2, -1)).clamp(min=0)
-    size = (n_q.clamp(min=1) * n_k)[..., 0]
+    size = (n_q * n_k)[..., 0]
     found = {
         "mu_K": mu,
         "k90": _components(shares),
@@ -70,11 +71,11 @@ def field_metrics(sample: SampledRows) -> dict[str, torch.Tensor]:
         "logit_spread": abs(sample.call.scale) * (total / size).sqrt(),
         "query_effect": abs(sample.call.scale) * (effect / size).sqrt(),
     }
-    broken = nonfinite(sample) > 0
+    broken = sample.nonfinite > 0
     return {name: x.mean(dim=0).masked_fill(broken, float("nan")) for name, x in found.items()}
 
 
-def nearest_heads(sample: SampledRows) -> tuple[torch.Tensor, torch.Tensor]:
+def nearest_heads(sample: SampledRows, centered: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return how far the most similar other head of the layer is, and which one it is.
 
         d(g, h)^2 = |E_g - E_h|^2 / (|E_g|^2 + |E_h|^2)
@@ -89,13 +90,9 @@ def nearest_heads(sample: SampledRows) -> tuple[torch.Tensor, torch.Tensor]:
     Notes
     -----
     <E_g, E_h> = s^2 sum_ab (Q_g^T Q_h)_ab (K_g^T K_h)_ab with centered keys: O(L d^2) for each pair of heads, in
-    blocks of bounded size.
+    blocks of bounded size. In float32, in which distances below about 0.001 are rounding.
     """
-    kind = torch.float32 if sample.queries.device.type == "mps" else torch.float64
-    w_q, w_k = (real[:, None, :, None].to(kind) for real in (sample.real_queries, sample.real_keys))
-    queries = torch.nan_to_num(sample.queries.to(kind), 0.0, 0.0, 0.0) * w_q
-    keys = torch.nan_to_num(sample.keys.to(kind), 0.0, 0.0, 0.0) * w_k
-    keys = sample.of_heads(_centered(keys, w_k, w_k.sum(dim=2).clamp(min=1)))
+    queries, keys = sample.queries, sample.of_heads(centered.to(sample.queries.dtype))
     rows, n_heads, _, d = queries.shape
     inner = queries.new_zeros((n_heads, n_heads))
     at_once = max(1, _LARGEST_BLOCK // (n_heads * d * d))
@@ -108,21 +105,21 @@ def nearest_heads(sample: SampledRows) -> tuple[torch.Tensor, torch.Tensor]:
     norms = inner.diagonal()
     both = norms[:, None] + norms
     distance = ((both - 2 * inner) / both).clamp(min=0).sqrt()
-    unknown = (norms <= 0) | (nonfinite(sample) > 0)
+    unknown = (norms <= 0) | (sample.nonfinite > 0)
     distance = distance.masked_fill(unknown | unknown[:, None], float("inf")).fill_diagonal_(float("inf"))
     value, head = distance.min(dim=1)
     alone = value.isinf()
     return value.masked_fill(alone, float("nan")), head.masked_fill(alone, -1)
 
 
-def nonfinite(sample: SampledRows) -> torch.Tensor:
-    """Return how many entries of the queries and keys of every head are NaN or infinite: (head,)."""
-    bad_q, bad_k = (x.isfinite().logical_not().sum(dim=(0, 2, 3)) for x in (sample.queries, sample.keys))
-    return bad_q + sample.of_heads(bad_k[None])[0]
+def centered_keys(sample: SampledRows) -> torch.Tensor:
+    """Subtract the mean key of every row, twice (see ``energy.query_key.centered_keys``); padding stays zero.
 
-
-def _centered(keys: torch.Tensor, weights: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """Subtract the mean key of every row, twice (see ``energy.query_key.centered_keys``); padding stays zero."""
+    In float64 where the device has it.
+    """
+    keys = sample.keys.to(_precise(sample))
+    weights = sample.real_keys[:, None, :, None].to(keys)
+    count = weights.sum(dim=2).clamp(min=1)
     largest = keys.abs().amax(dim=2, keepdim=True)
     centered = keys
     for _ in range(2):
@@ -131,15 +128,21 @@ def _centered(keys: torch.Tensor, weights: torch.Tensor, count: torch.Tensor) ->
     return centered.masked_fill(dust[..., None, None], 0.0)
 
 
-def _factor(gram: torch.Tensor) -> torch.Tensor:
-    """Return F with F F^T = gram, also where it is singular."""
-    values, vectors = torch.linalg.eigh(gram)
-    factor: torch.Tensor = vectors * values.clamp(min=0).sqrt()[..., None, :]
-    return factor
+def _precise(sample: SampledRows) -> torch.dtype:
+    return torch.float32 if sample.queries.device.type == "mps" else torch.float64
 
 
-def _squared_singular_values(gram_q: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-    """Return the squared singular values of Q F^T, largest first."""
+def _squared_singular_values(gram_q: torch.Tensor, gram_k: torch.Tensor) -> torch.Tensor:
+    """Return the squared singular values of Q K^T, largest first.
+
+    They are the eigenvalues of F^T G_Q F with the Cholesky factor F of G_K. What is added to the diagonal of G_K, so
+    that it has one where keys are dependent, is as small as rounding allows.
+    """
+    size = gram_k.diagonal(dim1=-2, dim2=-1).sum(dim=-1)[..., None, None]
+    unit = torch.eye(gram_k.shape[-1], dtype=gram_k.dtype, device=gram_k.device)
+    factor, failed = torch.linalg.cholesky_ex(gram_k + _JITTER * torch.finfo(gram_k.dtype).eps * size * unit)
+    factor = factor.masked_fill((failed != 0)[..., None, None], 0.0)  # zero keys
+    factor = factor.repeat_interleave(gram_q.shape[1] // gram_k.shape[1], dim=1)
     values: torch.Tensor = torch.linalg.eigvalsh(factor.mT @ gram_q @ factor)
     return values.clamp(min=0).flip(-1)
 

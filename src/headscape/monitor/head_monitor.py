@@ -10,24 +10,31 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 
-from headscape.errors import InputError
+from headscape.errors import InputError, MissingDependencyError
 from headscape.models.anatomy import watched
 from headscape.models.lazy_torch import torch
-from headscape.monitor.alert import TITLES, Alert
+from headscape.monitor.alert import Alert
 from headscape.monitor.metrics import METRICS, recorded_metrics
 from headscape.monitor.monitor_run import MonitorRun, RunHeader
 from headscape.monitor.probe import plain_module, probed_modules
 from headscape.monitor.ranks import rank, reduced, world_size
 from headscape.monitor.sample import EVAL, TRAIN, Sample
 from headscape.monitor.sampling import Look, OnItsWay, SamplingPlan
+from headscape.monitor.settings import require_counts, require_modes
 from headscape.monitor.sinks import Sinks
 from headscape.monitor.thresholds import Thresholds
 from headscape.tensor.store import software_versions
+
+if TYPE_CHECKING:
+    from headscape.monitor.lightning_callback import MonitorLightningCallback
+    from headscape.monitor.trainer_callback import MonitorTrainerCallback
+
+_COMPILED_KERNEL = "flex_attention"  # compiled whether the model is or not
 
 
 class HeadMonitor:
@@ -76,6 +83,7 @@ class HeadMonitor:
     Notes
     -----
     Losses, gradients and weights are bit for bit those of a run without the monitor, and no random numbers are drawn.
+    With ``torch.compile`` they are equal up to rounding: compiled code shows nothing, so sampled steps run uncompiled.
     Memory beyond training is one layer's queries and keys of the sampled rows and one block of scores.
 
     Examples
@@ -111,8 +119,8 @@ class HeadMonitor:
         reduce: str | None = None,
         inputs: Mapping[str, Any] | None = None,
     ) -> None:
-        _require_counts(every=every, rows=rows, queries=1 if queries is None else queries)
-        _require_reduce(reduce, stop_on)
+        require_counts(every=every, rows=rows, queries=1 if queries is None else queries)
+        require_modes(reduce, stop_on, world_size())
         self.model, self.every, self.metrics = model, every, tuple(metrics)
         self.thresholds = Thresholds() if thresholds is None else thresholds
         recorded = recorded_metrics(metrics)
@@ -141,7 +149,7 @@ class HeadMonitor:
         self._evaluate, self._reduce = evaluate, reduce
         self._step = 0
         self._look: Look | None = None
-        self._open: ExitStack | None = None
+        self._open: tuple[str, Look, ExitStack] | None = None
         self._taken: dict[str, int] = {}
         self._pending: list[tuple[Sample, OnItsWay]] = []
         self._warned = False
@@ -191,7 +199,7 @@ class HeadMonitor:
         """Finish what is on its way and close the file; the results can still be read."""
         self.stop_looking(keep=False)
         self._collect(wait=True)
-        self._sinks.close()
+        self._sinks.close(self._step)
 
     # -- results ---------------------------------------------------------------------------------------------
 
@@ -241,15 +249,35 @@ class HeadMonitor:
 
     # -- for callbacks ---------------------------------------------------------------------------------------
 
-    def start_looking(self) -> None:
-        """Watch the model if this step is to be sampled and was not yet."""
+    def callback(self) -> MonitorTrainerCallback:
+        """Return a callback for Hugging Face's ``Trainer``.
+
+        Pass it to the trainer as one of its ``callbacks``; or call ``monitor.callback().attach(trainer)``, which puts
+        it ahead of TensorBoard, Weights & Biases and the like, so that they get the aggregates too.
+        """
+        from headscape.monitor.trainer_callback import MonitorTrainerCallback
+
+        return MonitorTrainerCallback(self)
+
+    def lightning_callback(self) -> MonitorLightningCallback:
+        """Return a callback for Lightning's ``Trainer``, which sends the aggregates to its loggers."""
+        try:
+            from headscape.monitor.lightning_callback import MonitorLightningCallback
+        except ImportError as error:
+            raise MissingDependencyError(
+                f'the callback needs Lightning ({error}). Install it with: pip install "headscape[lightning]"'
+            ) from error
+        return MonitorLightningCallback(self)
+
+    def start_looking(self, phase: str | None = None) -> None:
+        """Watch the model if this step is to be sampled and was not yet; the phase is the model's mode by default."""
         start = time.perf_counter()
         self._started = self._started or start
-        phase = TRAIN if plain_module(self.model).training else EVAL
+        phase = phase or (TRAIN if plain_module(self.model).training else EVAL)
         if self._open is None and self._wanted(phase):
             self._taken[phase] = self._step
-            self._look = Look(self._plan)
-            self._open = self._watching(self._look)
+            look = Look(self._plan)
+            self._open = phase, look, self._watching(look)
         self._inside += time.perf_counter() - start
 
     def stop_looking(self, *, keep: bool = True) -> None:
@@ -257,17 +285,13 @@ class HeadMonitor:
         if self._open is None:
             return
         start = time.perf_counter()
-        self._open.close()
+        phase, look, watching = self._open
+        watching.close()
         self._open = None
-        if not keep:
-            self._look = None
-        elif (
-            self._look is not None
-            and self._taken.get(EVAL) == self._step
-            and not plain_module(self.model).training
-        ):
-            self._finish(self._look, EVAL, None, None)
-            self._look = None
+        if keep and phase == EVAL:
+            self._finish(look, EVAL, None, None)
+        elif keep:
+            self._look = look
         self._inside += time.perf_counter() - start
 
     # -- inside ----------------------------------------------------------------------------------------------
@@ -282,6 +306,8 @@ class HeadMonitor:
     def _watching(self, look: Look) -> ExitStack:
         module = plain_module(self.model)
         stack = ExitStack()
+        if getattr(getattr(module, "config", None), "_attn_implementation", "") != _COMPILED_KERNEL:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(watched(module, look))
         hook = module.register_forward_hook(lambda _, __, output: look.note_loss(output))
         stack.callback(hook.remove)
@@ -321,34 +347,7 @@ class HeadMonitor:
             self._sinks.take(replace(sample, values=found, loss=loss, seconds=seconds))
 
     def _tell_incomplete(self, look: Look) -> None:
-        if look.error is not None:
-            what = f"a measure failed ({type(look.error).__name__}: {look.error})"
-        elif not look.found:
-            what = (
-                "no attention was seen. The forward pass must run inside `with monitor:`, on the model that "
-                "HeadMonitor was given; give it the compiled model if that is the one that trains"
-            )
-        else:
-            what = f"only {len(look.found)} of {len(self._plan.places)} attention modules were seen"
         if not self._warned:
             self._warned = True
-            message = f"the monitor has no sample of step {self._step}: {what}. Training goes on."
+            message = f"the monitor has no sample of step {self._step}: {look.problem}. Training goes on."
             warnings.warn(message, UserWarning, stacklevel=3)
-
-
-def _require_counts(**counts: int) -> None:
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1, but is {value!r}.")
-
-
-def _require_reduce(reduce: str | None, stop_on: Sequence[str]) -> None:
-    if reduce not in (None, "mean"):
-        raise InputError(f'reduce must be None or "mean", but is {reduce!r}.')
-    unknown = [kind for kind in stop_on if kind not in (*TITLES, "any")]
-    if isinstance(stop_on, str) or unknown:
-        raise InputError(f'stop_on must be some of {", ".join(TITLES)} or "any", but is {stop_on!r}.')
-    if stop_on and reduce is None and world_size() > 1:
-        raise InputError(
-            'stop_on with several processes needs reduce="mean", so that all of them stop together.'
-        )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headscape.errors import InputError
 from headscape.models.adapters.protocol import AttentionCall
 from headscape.models.lazy_torch import torch
-from headscape.monitor.field_metrics import field_metrics, nearest_heads, nonfinite
+from headscape.monitor.field_metrics import centered_keys, field_metrics, nearest_heads
 from headscape.monitor.sampled_rows import sampled_rows
 from headscape.monitor.score_metrics import score_metrics
 
@@ -87,12 +87,13 @@ def head_metrics(
     """
     with torch.no_grad(), torch.autocast(call.queries.device.type, enabled=False):
         sample = sampled_rows(call, rows, queries)
-        distance, head = nearest_heads(sample)
+        keys = centered_keys(sample)
+        distance, head = nearest_heads(sample, keys)
         found = {
-            **field_metrics(sample),
+            **field_metrics(sample, keys),
             **score_metrics(sample),
             "nearest": distance,
             "nearest_head": head,
-            "nonfinite": nonfinite(sample),
+            "nonfinite": sample.nonfinite,
         }
         return {name: value.to(torch.float32) for name, value in found.items()}

@@ -82,6 +82,8 @@ class MonitorRun:
         The sampled evaluation steps, in order.
     alerts
         In order.
+    ended
+        Whether the monitor was closed after the last sample; False while the run goes on or if it was killed.
     end
         Bytes of the file up to the end of its last whole line.
 
@@ -97,6 +99,7 @@ class MonitorRun:
     samples: tuple[Sample, ...]
     evaluations: tuple[Sample, ...] = ()
     alerts: tuple[Alert, ...] = ()
+    ended: bool = False
     end: int = 0
 
     @classmethod
@@ -204,12 +207,13 @@ class MonitorRun:
 
 def _records(
     lines: list[bytes], header: RunHeader, path: Path
-) -> tuple[tuple[Sample, ...], tuple[Sample, ...], tuple[Alert, ...]]:
-    """Return samples, evaluations and alerts, each step once: what comes after a restart counts."""
+) -> tuple[tuple[Sample, ...], tuple[Sample, ...], tuple[Alert, ...], bool]:
+    """Return samples, evaluations, alerts and whether the run is over; each step once, as of its last restart."""
     n_heads = sum(shape.n_heads for shape in header.layers)
     samples: dict[tuple[str, int], Sample] = {}
     alerts: list[Alert] = []
     damaged = []
+    ended = False
     for number, line in enumerate(lines, start=2):
         try:
             record = json.loads(line)
@@ -223,6 +227,7 @@ def _records(
                 step = int(record["step"])
                 samples = {key: sample for key, sample in samples.items() if sample.step < step}
                 alerts = [alert for alert in alerts if alert.step < step]
+            ended = kind == "end"
         except (ValueError, KeyError, TypeError, RecursionError):
             damaged.append(number)
     if damaged:
@@ -233,7 +238,7 @@ def _records(
         )
     ordered = sorted(samples.values(), key=lambda sample: sample.step)
     train, evaluations = (tuple(s for s in ordered if s.phase == phase) for phase in (TRAIN, EVAL))
-    return train, evaluations, tuple(alerts)
+    return train, evaluations, tuple(alerts), ended
 
 
 def _sample(record: Mapping[str, Any], metrics: tuple[str, ...], n_heads: int) -> Sample:

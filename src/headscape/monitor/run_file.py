@@ -4,11 +4,13 @@
     {"record": "sample", "step": 0, "phase": "train", "loss": 5.6, "values": {"mu_K": "...", ...}, ...}
     {"record": "alert", "kind": "collapse", "heads": [["self", 3, 7]], "step": 150, ...}
     {"record": "restart", "step": 100}
+    {"record": "end", "step": 1000}
 
 Arrays are little-endian float32 in base64, so that what is read is bit for bit what was measured. The file only grows.
 A line is written by one call of the system, so that a process that is killed leaves every finished line behind, and at
 most one that is cut off, which readers ignore and the next writer takes away. "restart" says that the run was resumed
-from a checkpoint: rows from that step on are superseded by those that follow.
+from a checkpoint: rows from that step on are superseded by those that follow. "end" is the last line of a run that was
+not killed.
 """
 
 from __future__ import annotations
@@ -110,6 +112,15 @@ class RunWriter:
     def restart(self, step: int) -> None:
         """Write that the run goes on from a step: what was written for it and later steps is superseded."""
         self._append({"record": "restart", "step": step})
+
+    def end(self, step: int) -> None:
+        """Write that the run is over after so many updates."""
+        self._append({"record": "end", "step": step})
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._file is None
 
     def close(self) -> None:
         """Close the file and let others write."""

@@ -19,6 +19,9 @@ class SampledRows:
     ----------
     queries : (row, head, query, d)
     keys : (row, kv_head, key, d)
+        0 for padding and in place of entries that are not finite.
+    nonfinite : (head,) integers
+        How many entries of the queries and keys of a head are NaN or infinite.
     places : (query,) integers
         Which queries of the call these are.
     real_keys, real_queries : (row, key) and (row, query) bool
@@ -29,6 +32,7 @@ class SampledRows:
 
     queries: torch.Tensor
     keys: torch.Tensor
+    nonfinite: torch.Tensor
     places: torch.Tensor
     real_keys: torch.Tensor
     real_queries: torch.Tensor
@@ -72,14 +76,25 @@ def sampled_rows(call: AttentionCall, rows: int, queries: int | None = None) -> 
     real_keys = torch.stack([_seen_by_any(call, row) for row in range(n_rows)])
     same_tokens = n_queries == n_keys and call.group[1] == "self"
     real_queries = real_keys if same_tokens else real_keys.new_ones((n_rows, n_queries))
+    real_queries = real_queries[:, places]
+    clean_q, bad_q = _finite(q[:, :, places].to(wide), real_queries)
+    clean_k, bad_k = _finite(k.to(wide), real_keys)
     return SampledRows(
-        queries=q[:, :, places].to(wide),
-        keys=k.to(wide),
+        queries=clean_q,
+        keys=clean_k,
+        nonfinite=bad_q + bad_k.repeat_interleave(len(bad_q) // len(bad_k)),
         places=places,
         real_keys=real_keys,
-        real_queries=real_queries[:, places],
+        real_queries=real_queries,
         call=call,
     )
+
+
+def _finite(x: torch.Tensor, real: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (row, head, token, d) with 0 for padding and what is not finite, and how much of the latter a head has."""
+    usable = x.isfinite()
+    bad = usable.logical_not().sum(dim=(0, 2, 3))
+    return x.masked_fill(~(usable & real[:, None, :, None]), 0.0), bad
 
 
 def visible_keys(call: AttentionCall, row: int, places: torch.Tensor) -> torch.Tensor:

@@ -108,6 +108,18 @@ class Look:
         """Whether every module of the plan was seen."""
         return self.error is None and len(self.found) == len(self.plan.places)
 
+    @property
+    def problem(self) -> str:
+        """Why a look is not complete."""
+        if self.error is not None:
+            return f"a measure failed ({type(self.error).__name__}: {self.error})"
+        if not self.found:
+            return (
+                "no attention was seen. The forward pass must run inside `with monitor:`, on the model that "
+                "HeadMonitor was given"
+            )
+        return f"only {len(self.found)} of {len(self.plan.places)} attention modules were seen"
+
     def stacked(self) -> torch.Tensor:
         """Return all metrics, (metric, head), on the device."""
         return torch.cat([self.found[place] for place in self.plan.places], dim=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headscape.models.lazy_torch import torch
-from headscape.monitor.field_metrics import nonfinite
 from headscape.monitor.sampled_rows import SampledRows, added_mask
 
 SCORE_METRICS = ("attention_entropy", "entropy_share", "logit_max", "sink", "future", "visible")
@@ -37,7 +36,7 @@ def score_metrics(sample: SampledRows) -> dict[str, torch.Tensor]:
         cross-attention.
     """
     rows = [_of_row(sample, row) for row in range(len(sample.queries))]
-    broken = nonfinite(sample) > 0
+    broken = sample.nonfinite > 0
     found = {}
     for name in SCORE_METRICS:
         values = torch.stack([row[name] for row in rows])

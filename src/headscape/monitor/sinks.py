@@ -54,6 +54,7 @@ class Sinks:
         self._writer: RunWriter | None = None
         if path is not None and rank() == 0:
             self._writer = RunWriter(path, header.layers, header.metrics, header.about)
+        self._path = path
         self._kept: list[Sample] = []
         self._begun, self._resumed = False, False
         self._failed: set[str] = set()
@@ -61,6 +62,8 @@ class Sinks:
     def take(self, sample: Sample) -> None:
         """Judge a sample, write it down, report it, and tell of its alerts."""
         start = perf_counter()
+        if self._writer is not None and self._writer.closed:
+            self._guarded("file", self._reopen)
         if not self._begun:
             self._begin(sample.step)
         alerts: list[Alert] = []
@@ -92,10 +95,17 @@ class Sinks:
         train, evaluations = (tuple(s for s in self._kept if s.phase == phase) for phase in (TRAIN, EVAL))
         return MonitorRun(self._header, train, evaluations, tuple(self.alerts))
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._writer is not None:
+    def close(self, step: int) -> None:
+        """Write that the run is over after so many updates, and close the file; a further sample opens it again."""
+        if self._writer is not None and not self._writer.closed:
+            if self.latest is not None:
+                self._guarded("file", self._writer.end, step)
             self._writer.close()
+
+    def _reopen(self) -> None:
+        assert self._path is not None
+        self._writer = RunWriter(self._path, self._header.layers, self._header.metrics, self._header.about)
+        self._begun = False
 
     def _tell(self, alert: Alert) -> None:
         self.alerts.append(alert)

@@ -1,6 +1,7 @@
 """Text as bytes, in windows: all that a small language model needs to be trained on any file."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,19 @@ def read_bytes(path: Path | None) -> torch.Tensor:
     """Return the bytes of a file, of the sample text bundled with Python if none is given."""
     raw = sample_text().encode() if path is None else path.read_bytes()
     return torch.from_numpy(np.frombuffer(raw, dtype=np.uint8).astype(np.int64))
+
+
+def byte_tokenizer() -> Any:
+    """Return a tokenizer whose tokens are bytes, to be saved beside a model."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    letters = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
 class Windows(torch.utils.data.Dataset):

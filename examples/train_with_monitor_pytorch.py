@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import torch
-from byte_text import VOCABULARY, Windows, read_bytes
+from byte_text import VOCABULARY, Windows, byte_tokenizer, read_bytes
 from training_options import Run, read_options
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -73,6 +73,7 @@ def train(model: LlamaForCausalLM, monitors: Sequence[hs.HeadMonitor], text: tor
             sys.stderr.write(f"step {step:5d}  loss {loss.item():.3f}\n")
         if run.checkpoints and step % run.checkpoints == 0:
             model.save_pretrained(run.out / f"checkpoint-{step}")
+            byte_tokenizer().save_pretrained(run.out / f"checkpoint-{step}")
 
 
 def main() -> None:

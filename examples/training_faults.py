@@ -87,18 +87,19 @@ def head_weights(model: torch.nn.Module, layer: int, head: int) -> dict[str, lis
     return found | {"output": [module.o_proj.weight.data[:, rows]]}
 
 
+# Adam undoes a head that is zeroed or copied once in less than ten steps, so these two last.
+
+
 def _zero_queries(model: torch.nn.Module, first: bool) -> None:
-    if first:
-        for weights in head_weights(model, LAYER, HEAD)["query"]:
-            weights.zero_()
+    for weights in head_weights(model, LAYER, HEAD)["query"]:
+        weights.zero_()
 
 
 def _make_equal(model: torch.nn.Module, first: bool) -> None:
-    if first:
-        source, target = head_weights(model, LAYER, HEAD), head_weights(model, LAYER, TWIN)
-        for name, weights in target.items():
-            for into, taken in zip(weights, source[name], strict=True):
-                into.copy_(taken)
+    source, target = head_weights(model, LAYER, HEAD), head_weights(model, LAYER, TWIN)
+    for name, weights in target.items():
+        for into, taken in zip(weights, source[name], strict=True):
+            into.copy_(taken)
 
 
 def _grow_keys(model: torch.nn.Module, first: bool) -> None:
@@ -120,20 +121,37 @@ def _put_nan(model: torch.nn.Module, first: bool) -> None:
         head_weights(model, LAYER, HEAD)["query"][0][0, 0] = float("nan")
 
 
+DIVERGED = ("exploding-logits", "entropy-collapse", "collapse", "dead-head", "not-finite")
+SHARPENED = ("exploding-logits", "entropy-collapse")
+
 HEALTHY = Fault("healthy", "nothing is wrong")
 FAULTS = {
     fault.name: fault
     for fault in (
-        Fault("high-rate", "learning rate 100x", rate=100.0),
-        Fault("large-init", "no warm-up with large init", warm_up=0.0, init=LARGE_INIT),
+        Fault("high-rate", "learning rate 100x", DIVERGED, rate=100.0),
+        Fault("large-init", "no warm-up with large init", SHARPENED, warm_up=0.0, init=LARGE_INIT),
         Fault(
-            "zero-queries", "query weights of one head zeroed", head=(LAYER, HEAD), each_step=_zero_queries
+            "zero-queries",
+            "query weights of one head zeroed",
+            ("dead-head",),
+            (LAYER, HEAD),
+            each_step=_zero_queries,
         ),
-        Fault("equal-heads", "two heads of a layer made equal", head=(LAYER, HEAD), each_step=_make_equal),
         Fault(
-            "growing-keys", "key norm of one head grows 1 % a step", head=(LAYER, HEAD), each_step=_grow_keys
+            "equal-heads",
+            "two heads of a layer made equal",
+            ("duplicate-heads",),
+            (LAYER, HEAD),
+            each_step=_make_equal,
         ),
-        Fault("no-mask", "the future is visible", each_step=_show_the_future),
-        Fault("nan", "a NaN in the queries of one head", head=(LAYER, HEAD), each_step=_put_nan),
+        Fault(
+            "growing-keys",
+            "key norm of one head grows 1 % a step",
+            SHARPENED,
+            (LAYER, HEAD),
+            each_step=_grow_keys,
+        ),
+        Fault("no-mask", "the future is visible", ("mask-change",), each_step=_show_the_future),
+        Fault("nan", "a NaN in the queries of one head", ("not-finite",), (LAYER, HEAD), each_step=_put_nan),
     )
 }

@@ -54,6 +54,7 @@ from .geometry.partition_tree import PartitionTree as PartitionTree
 from .geometry.questionnaire import Questionnaire as Questionnaire
 from .geometry.tree_emd import tree_emd as tree_emd
 from .models.loading import load_model as load_model
+from .monitor.checkpoints import monitor_checkpoints as monitor_checkpoints
 from .monitor.head_monitor import HeadMonitor as HeadMonitor
 from .monitor.monitor_run import MonitorRun as MonitorRun
 from .monitor.thresholds import Thresholds as Thresholds

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headscape.cli.console import Console
+from headscape.cli.given import require_file
 from headscape.cli.options import OUTPUT, with_options
+from headscape.cli.progress import shown_progress
 from headscape.errors import InputError, StorageError
 
 if TYPE_CHECKING:
@@ -34,18 +36,37 @@ def monitor(
         typer.Option(help="Metric of the sparklines. (default: attention_entropy, or what is wrong)"),
     ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two looks with --follow.")] = 2.0,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure the checkpoints in this folder (checkpoint-500, ...) into --out, and show them."
+        ),
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Option(help="Text file (UTF-8) that checkpoints are measured on.")
+    ] = None,
+    length: Annotated[int | None, typer.Option(help="Tokens per window of the text. (default: 256)")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="File or folder for measured checkpoints; resumes if interrupted."),
+    ] = None,
     *,
     given: SimpleNamespace,
 ) -> None:
     """Show how the attention of a training run is doing: the state of every layer, and the newest alerts.
 
-    The run is what hs.HeadMonitor(model, path=RUN) writes, finished or going on. Takes a second.
+    The run is what hs.HeadMonitor(model, path=RUN) writes, finished or going on. Takes a second. With --checkpoints the
+    saved models of a run are measured, all on the same text: one forward pass each.
 
     Example:  headscape monitor out/run --follow --html out/run.html
     """
-    if run is None:
-        raise InputError("specify a run: the file or folder that HeadMonitor writes to.")
     _check(follow, html, interval, given)
+    if checkpoints is not None:
+        run = _replay(*_required(run, follow, checkpoints, text, out), length, quiet=given.quiet)
+    if run is None:
+        raise InputError("specify a run, the file or folder that HeadMonitor writes to, or --checkpoints.")
+    if checkpoints is None and any(value is not None for value in (text, length, out)):
+        raise InputError("--text, --length and -o are for --checkpoints.")
     from headscape.monitor.overview import overview
 
     console = Console(quiet=given.quiet, json=given.json)
@@ -74,6 +95,35 @@ def _check(follow: bool, html: Path | None, interval: float, given: SimpleNamesp
     if html is not None and (html.is_dir() or not html.parent.is_dir()):
         wrong = "is a folder" if html.is_dir() else f"is in {html.parent}, which does not exist"
         raise StorageError(f"--html must name a file in an existing folder, but {html} {wrong}.")
+
+
+def _required(
+    run: str | None, follow: bool, checkpoints: Path, text: Path | None, out: Path | None
+) -> tuple[Path, Path, Path]:
+    """Return what a replay needs, or raise naming what is missing or too much."""
+    if text is None or out is None:
+        raise InputError("--checkpoints needs --text, a text file, and -o, the file or folder of the result.")
+    if run is not None or follow:
+        raise InputError("--checkpoints measures saved models into -o: leave RUN and --follow out.")
+    require_file(text, "--text")
+    return checkpoints, text, out
+
+
+def _replay(checkpoints: Path, text: Path, out: Path, length: int | None, *, quiet: bool) -> str:
+    """Measure checkpoints, and return the run that holds them."""
+    # Loading torch takes seconds: only after the options are known to be good.
+    from headscape.monitor.checkpoints import checkpoints_in, monitor_checkpoints
+
+    checkpoints_in(checkpoints)
+    with shown_progress(quiet=quiet) as progress:
+        monitor_checkpoints(
+            checkpoints,
+            text,
+            out,
+            length=256 if length is None else length,
+            progress=progress,
+        )
+    return str(out)
 
 
 def _load(run: str) -> "MonitorRun":

@@ -53,7 +53,9 @@ def test_field_metrics_are_those_of_the_energy_room(name, measure):
 def dense(call, row, head):
     q, k = call.queries[row, head].double(), call.keys[row, head // 2].double()
     logits = SCALE * q @ k.T
-    seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril() if call.causal else torch.ones(LENGTH, LENGTH) > 0
+    seen = (
+        torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril() if call.causal else torch.ones(LENGTH, LENGTH) > 0
+    )
     return logits, seen, logits.masked_fill(~seen, -torch.inf).softmax(-1)
 
 

@@ -12,11 +12,11 @@ import pytest
 from headscape.errors import FileFormatError, InputError, StorageError
 from headscape.monitor import run_file
 from headscape.monitor.alert import Alert
+from headscape.monitor.metrics import recorded_metrics
 from headscape.monitor.monitor_run import MonitorRun, RunHeader
 from headscape.monitor.run_file import RunWriter
 from headscape.monitor.sample import EVAL, LayerShape, Sample
 from headscape.monitor.sinks import Sinks
-from headscape.monitor.metrics import recorded_metrics
 from headscape.monitor.thresholds import Thresholds
 
 LAYERS = (LayerShape("self", 0, 3), LayerShape("self", 1, 2))

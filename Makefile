@@ -71,7 +71,7 @@ $(VENV)/.models: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.models
-	$(PIP) -e ".[models,report,dev]"
+	$(PIP) -e ".[models,report,lightning,dev]"
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.dev

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "headscape"
-SLOW = {"torch", "transformers", "numba", "matplotlib", "plotly", "dask", "distributed", "ot"}
+SLOW = {"torch", "transformers", "numba", "matplotlib", "plotly", "dask", "distributed", "lightning", "ot"}
 UPPER = ("models", "recorder", "ablation", "pruning", "monitor", "report", "study", "cli")
 FILES = sorted(SRC.rglob("*.py"))
 LONGEST = 350

@@ -269,4 +269,4 @@ def _summary(found: "MonitorRun", seen: "Overview", run: str) -> dict[str, Any]:
 
 
 def _ended(found: "MonitorRun") -> bool:
-    return bool(getattr(found, "ended", False))
+    return found.ended

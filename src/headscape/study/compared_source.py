@@ -120,6 +120,7 @@ class ComparedSource:
         }
         wanted = ["name", "pattern", *_NUMBERS]
         table = study.heads[[column for column in wanted if column in study.heads]].copy()
+        table = table.astype({column: np.int64 for column in _NUMBERS if column in table})
         for measure, values in measures.items():
             table[measure] = values.mean(axis=0)
         spectrum = np.stack([_spectrum(study, window) for window in range(study.windows)])
@@ -140,6 +141,8 @@ class ComparedSource:
                 "name": self.name,
                 "about": dict(self.about),
                 "noise": self.noise.tolist(),
+                "measures": list(self.measures),
+                "networks": list(self.networks),
                 **{key: [list(pair) for pair in value] for key, value in pairs.items()},
             },
             {"heads": self.table.reset_index()},
@@ -153,6 +156,10 @@ class ComparedSource:
             found = {name: array for name, array in result.arrays.items() if name.startswith(f"{prefix}.")}
             return {name.removeprefix(f"{prefix}."): array for name, array in found.items()}
 
+        def ordered(prefix: str) -> dict[str, NDArray[Any]]:
+            found = under(prefix)
+            return {name: found[name] for name in result.attributes[f"{prefix}s"]}
+
         heads, originals = (
             tuple((int(layer), int(head)) for layer, head in result.attributes[name])
             for name in ("heads", "originals")
@@ -164,8 +171,8 @@ class ComparedSource:
             originals,
             result.tables["heads"].set_index(["layer", "head"]),
             HeadGeometry.from_arrays(under("geometry")),
-            under("measure"),
-            under("network"),
+            ordered("measure"),
+            ordered("network"),
             result.arrays["spectrum"],
             np.array(result.attributes["noise"]),
         )

@@ -76,7 +76,9 @@ class PairComparison:
         transport = self._transport(matching)
         cka_heads, cka_layers, no_cka = self._cka(windows)
         chosen = _chosen(a.study, b.study, windows)
-        tests = PairTests(a.source, b.source, (scaled_emds(a.study), scaled_emds(b.study)), chosen, matching)
+        emds = (scaled_emds(a.study), scaled_emds(b.study))
+        moved = emd[matching.rows, matching.columns] if emd.size and matching.how else None
+        tests = PairTests(a.source, b.source, emds, chosen, matching, moved)
         self.progress("testing against the noise", 0, 1)
         test, changes = tests.run(paired=bool(windows), level=self.level, seed=self.seed)
         noises = [source.noise for source in (a.source, b.source) if len(source.noise)]

@@ -37,6 +37,8 @@ class PairTests:
         The windows of both that are compared.
     matching
         The heads that belong together.
+    moved : (pair of heads,) array
+        How far the attention of every matched head is from that of its partner on the same windows, if that is known.
     """
 
     def __init__(
@@ -46,8 +48,9 @@ class PairTests:
         emds: tuple[FloatArray64, FloatArray64],
         windows: tuple[Sequence[int], Sequence[int]],
         matching: Matching,
+        moved: FloatArray64 | None = None,
     ) -> None:
-        self.sources, self.windows, self.matching = (a, b), windows, matching
+        self.sources, self.windows, self.matching, self.moved = (a, b), windows, matching, moved
         self.emds = tuple(emd[list(chosen)] for emd, chosen in zip(emds, windows, strict=True))
         self.units = self._units() if matching.how else [NETWORK]
         names = [name for name in a.measures if name in b.measures]
@@ -148,7 +151,9 @@ class PairTests:
         if self.matching.how:
             places = (self.matching.rows, self.matching.columns)
             a, b = (emd[:, at][:, :, at] for emd, at in zip(self.emds, places, strict=True))
-            return Block(a, b, self._weights(), self.levels)
+            return Block(
+                a, b, self._weights(), self.levels, None if self.moved is None else own_share(self.moved)
+            )
         a, b = (_deciles_of_emds(emd) for emd in self.emds)
         return Block(a[:, None], b[:, None], np.ones((1, 1)))
 
@@ -173,6 +178,23 @@ class PairTests:
             return np.zeros(len(block.units), dtype=bool)
         differs = (block.a != block.b).any(axis=(0, 2)).astype(np.float64)
         return np.asarray((block.units > 0) @ differs == 0)
+
+
+def own_share(moved: FloatArray64) -> FloatArray64:
+    """Return how much of a change of the distance between two heads is due to the first, from how far each moved.
+
+        share_ij = min(1, 2 m_i / (m_i + m_j))
+
+    The distances of a head change even if only others move; |change of d_ij| <= m_i + m_j says who can have done it.
+
+    Examples
+    --------
+    >>> own_share(np.array([0.0, 1.0, 3.0])).tolist()
+    [[0.0, 0.0, 0.0], [1.0, 1.0, 0.5], [1.0, 1.0, 1.0]]
+    """
+    both = np.add.outer(moved, moved)
+    share = np.divide(2 * moved[:, None], both, out=np.zeros_like(both), where=both > 0)
+    return np.asarray(np.minimum(share, 1.0))
 
 
 def _deciles_of_emds(emds: FloatArray64) -> FloatArray64:

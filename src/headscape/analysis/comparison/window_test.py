@@ -36,12 +36,16 @@ class Block:
         The share of every row in every unit (a head, a layer, the network); rows of it sum to 1.
     levels
         The level of every unit, such as "head"; by default all are of one. Units of a level have one common noise.
+    own : (row, feature) array
+        How much of a difference is due to the row itself, from 0 to 1, where features stand for other rows; by default
+        all of it. Units of all rows take the whole difference.
     """
 
     a: FloatArray64
     b: FloatArray64
     units: FloatArray64
     levels: Sequence[str] = ()
+    own: FloatArray64 | None = None
 
     def members(self) -> list[NDArray[np.int64]]:
         """Return the units of every level."""
@@ -184,6 +188,17 @@ def _splits(n_a: int, n_b: int, seed: int) -> tuple[FloatArray64, bool]:
 
 def _sizes(block: Block, splits: FloatArray64 | None, *, residual: bool) -> FloatArray64:
     """Return the (split, unit) sizes; without splits those of the networks as they are."""
+    squares = _per_unit(_squares(block, splits, residual, None), block.units)
+    if block.own is not None and splits is None:
+        own = _per_unit(_squares(block, splits, residual, block.own), block.units)
+        squares = np.where((block.units > 0).all(axis=1), squares, own)
+    return np.asarray(np.sqrt(squares))
+
+
+def _squares(
+    block: Block, splits: FloatArray64 | None, residual: bool, own: FloatArray64 | None
+) -> FloatArray64:
+    """Return the (split, row) means of t^2 over the features, each in proportion to the row's own share."""
     n_a, n_b = len(block.a), len(block.b)
     n, rows, features = n_a + n_b, *block.a.shape[1:]
     means = [np.mean(x, axis=0, dtype=np.float64) for x in (block.a, block.b)]
@@ -214,8 +229,10 @@ def _sizes(block: Block, splits: FloatArray64 | None, *, residual: bool) -> Floa
         variance = np.maximum(total[some] - between * moved, 0.0) / (n - 2)
         scale = 0.5 * error * (variance + common[:, None, None])
         t = np.divide(moved, scale, out=np.where(moved > 0, np.inf, 0.0), where=scale > 0)
+        if own is not None:
+            t = np.multiply(t, own[some] ** 2, out=np.zeros_like(t), where=own[some] > 0)
         sizes[:, some] = t.mean(axis=2)
-    return np.asarray(np.sqrt(_per_unit(sizes, block.units)))
+    return sizes
 
 
 def _per_unit(sizes: FloatArray64, units: FloatArray64) -> FloatArray64:

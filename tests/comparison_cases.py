@@ -1,0 +1,107 @@
+"""Networks to compare: the tiny model, and copies of it with known differences."""
+
+import copy
+import dataclasses
+from functools import cache
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import numpy as np
+import torch
+
+import headscape as hs
+from headscape.study.compared_source import ComparedSource, scaled_emds
+from headscape.study.head_matching import Matching
+from headscape.study.pair_tests import PairTests
+from headscape.study.source_words import about_source, original_heads
+
+TINY_MODEL = Path(__file__).parents[1] / "examples" / "tiny_model"
+STAGES = ["patterns", "entropy", "energy"]
+WINDOWS, LENGTH, D_HEAD = 6, 48, 16
+# Query heads 0, 1 share a key-value head, and 2, 3 another: groups move as a whole, heads inside their group.
+ORDER = (3, 2, 0, 1)
+
+
+@cache
+def tiny():
+    return hs.load_model(TINY_MODEL)
+
+
+def copy_of_tiny():
+    """Return a copy whose weights can be changed."""
+    return dataclasses.replace(tiny(), model=copy.deepcopy(tiny().model))
+
+
+def attention_of(model, layer):
+    return model.model.model.layers[layer].self_attn
+
+
+def with_heads_in_order(layer, order=ORDER):
+    """Return a copy that does the same, but whose head i of a layer is head order[i] of the tiny model."""
+    model = copy_of_tiny()
+    attention = attention_of(model, layer)
+    shared = [order[i] // 2 for i in (0, 2)]
+    with torch.no_grad():
+        for projection, heads in (
+            (attention.q_proj, order),
+            (attention.k_proj, shared),
+            (attention.v_proj, shared),
+        ):
+            rows = projection.weight.reshape(-1, D_HEAD, projection.weight.shape[1])
+            projection.weight.copy_(rows[list(heads)].reshape(projection.weight.shape))
+        columns = attention.o_proj.weight.reshape(attention.o_proj.weight.shape[0], -1, D_HEAD)
+        attention.o_proj.weight.copy_(columns[:, list(order)].reshape(attention.o_proj.weight.shape))
+    return model
+
+
+def with_noise(layer, relative, seed=0):
+    """Return a copy with noise on the queries and keys of a layer, relative to the size of the weights."""
+    model = copy_of_tiny()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for projection in (attention_of(model, layer).q_proj, attention_of(model, layer).k_proj):
+            weight = projection.weight
+            weight += relative * weight.std() * torch.randn(weight.shape, generator=generator)
+    return model
+
+
+def study_of(model, inputs=None, **options):
+    """Analyze as a comparison needs it."""
+    settings = {"windows": WINDOWS, "length": LENGTH, "n_iter": 1, "stages": STAGES}
+    return hs.analyze(model, inputs, **{**settings, **options})
+
+
+@cache
+def tiny_study():
+    return study_of(tiny())
+
+
+def changed(pair, level="layer"):
+    """Return the layers, heads or measures of a pair that changed."""
+    rows = pair.at(level)
+    rows = rows[rows["verdict"] == "changed"]
+    if level == "network":
+        return set(rows["measure"])
+    columns = {"layer": ["layer"], "head": ["layer", "head"], "folder": ["folder"]}[level]
+    return {tuple(row) if len(columns) > 1 else row[0] for row in rows[columns].to_numpy().tolist()}
+
+
+def study_of_all_topics(**options):
+    """Analyze the tiny model on random windows of all text that it was trained on."""
+    text = "\n\n".join(topics[name] for name in sorted(topics))
+    return study_of(tiny(), text, sample="random", **options)
+
+
+def false_alarms(study, *, pairs, windows, matched="number"):
+    """Count the pairs of disjoint window sets of one study between which something seems to change."""
+    about = about_source(tiny(), study)
+    source = ComparedSource.of_study("tiny", study, about, original_heads(study, about))
+    emds, heads, rng = scaled_emds(study), np.arange(len(source.heads)), np.random.default_rng(1)
+    alarms = 0
+    for seed in range(pairs):
+        order = rng.permutation(study.windows)
+        chosen = (order[:windows], order[windows : 2 * windows])
+        tests = PairTests(source, source, (emds, emds), chosen, Matching(matched, heads, heads))
+        _, changes = tests.run(paired=False, level=0.02, seed=seed)
+        alarms += "changed" in set(changes["verdict"])
+    return alarms

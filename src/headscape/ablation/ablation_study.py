@@ -17,7 +17,9 @@ from headscape.ablation.curves import RANDOM, REPAIRED, Curve, is_random
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Loss
 from headscape.ablation.rankings import METHODS, REVERSED, Method, check_method, method_name, ranking_of
+from headscape.ablation.repair import Repair
 from headscape.ablation.repair import repair as fitted
+from headscape.ablation.rivals import RIVALS, rival_choice
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization
@@ -71,7 +73,8 @@ def ablation_study(
         rankings and the second evaluates them. ``labels`` among them are what the model is judged by.
     methods
         Names as in :func:`headscape.rank_heads`, or a dict from names to scores of your own. "+repair" behind a
-        name measures it with output projections that are re-fitted on the calibration windows.
+        name measures it with output projections that are re-fitted on the calibration windows; without it, the
+        published "flap", "slimgpt" and "osscar" are measured with their own compensation.
     counts
         How many heads to switch off, as numbers or shares ("10%"); by default 1, 2, 5, 10, 20, 30 and 50 %.
     repair
@@ -194,8 +197,7 @@ class _Run:
                 self.calibrated.progress = here
                 part = f"loss-{name}{REPAIRED if repaired else ''}-{draw}-{count}"
                 if not self.parts.has(part):
-                    off = [(int(layer), int(head)) for layer, head in order[:count]]
-                    self.parts.write(part, self._evaluation(off, repaired))
+                    self.parts.write(part, self._evaluated(method, order, count, repaired))
                 rows.append(self.parts.read(part))
         shape = (len(orders), len(self.counts), -1)
         measured = {name: np.stack([row[name] for row in rows]).reshape(shape) for name in rows[0]}
@@ -216,9 +218,19 @@ class _Run:
             self.parts.write(part, found)
         return found["order"]
 
-    def _evaluation(self, off: Sequence[tuple[int, int]], repaired: bool = False) -> dict[str, Any]:
+    def _evaluated(self, method: Method, order: Any, count: int, repaired: bool) -> dict[str, Any]:
+        """Measure a method at one count: repaired by us, or as published methods make up for what they remove."""
+        off = [(int(layer), int(head)) for layer, head in order[:count]]
+        own = None
+        if isinstance(method, str) and method in RIVALS:
+            # How many heads go decides which: those of the largest count are not a prefix of theirs.
+            chosen = rival_choice(self.calibrated, method, count)
+            off, own = list(chosen.heads), chosen.repair
+        return self._evaluation(off, fitted(self.calibrated, off) if repaired else own)
+
+    def _evaluation(self, off: Sequence[tuple[int, int]], repair: Repair | None = None) -> dict[str, Any]:
         intact = self.judge.intact  # first: what is compared with must not be the repaired model
-        with fitted(self.calibrated, off).applied(self.judge.projections) if repaired else nullcontext():
+        with nullcontext() if repair is None else repair.applied(self.judge.projections):
             found = self.judge.evaluate(off) if off else intact
         return {"losses": found.losses} | ({} if found.accuracy is None else {"accuracy": found.accuracy})
 

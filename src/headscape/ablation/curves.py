@@ -22,7 +22,8 @@ class Curve:
     losses : (draw, count, window) array
         One draw for a ranking, several for random orders.
     orders : (draw, place, 2) array
-        The (layer, head) pairs in the order in which they were switched off.
+        The (layer, head) pairs in the order in which they were switched off; of published methods that choose
+        anew for every count, those of the largest.
     accuracy : (draw, count, window) array
         Share of right answers, where there are labels.
     """

@@ -119,3 +119,50 @@ def _handed_through(blocks: Sequence[torch.nn.Module], last: Any) -> Iterator[No
                 del block.__dict__["forward"]
             else:
                 block.__dict__["forward"] = forward_before
+
+
+class LastBlock:
+    """Losses from what the last block of a stack returned in a pass without logits, if a model can be entered there.
+
+    ``works`` says whether it can: on the first batch the losses must be those of a whole pass.
+    """
+
+    def __init__(self, modules: Sequence[AttentionModule], objective: Objective) -> None:
+        self.model, self.objective = modules[0].model, objective
+        self.blocks = _blocks(modules)
+        self.works = bool(self.blocks) and self._agrees()
+
+    @contextmanager
+    def recording(self) -> Iterator[list[Any]]:
+        """Collect what the last block returns, pass by pass, for the length of a block."""
+        outputs: list[Any] = []
+        with self.blocks[-1].register_forward_hook(_appending_to(outputs)):
+            yield outputs
+
+    def evaluate(self, output: Any) -> Losses:
+        """Return the losses of all windows, given what the last block returned for all of them in one batch."""
+        parts, start = [], 0
+        for batch in self.objective.batches:
+            with _handed_through(self.blocks, _some_rows(output, start, batch.rows)):
+                parts.append(self.objective.of_batch(self.model, batch))
+            start += batch.rows
+        return self.objective.joined(parts)
+
+    def _agrees(self) -> bool:
+        batch = self.objective.batches[0]
+        with self.recording() as outputs:
+            whole = self.objective.of_batch(self.model, batch)
+        if len(outputs) != 1 or _tensor(outputs[0]) is None or len(_tensor(outputs[0])) != batch.rows:
+            return False
+        try:
+            with _handed_through(self.blocks, outputs[0]):
+                found = self.objective.of_batch(self.model, batch)
+        except Exception:  # a model that cannot be entered may raise anything; then passes are whole
+            return False
+        return bool((found.losses == whole.losses).all())
+
+
+def _some_rows(output: Any, start: int, count: int) -> Any:
+    """Return what a block returned for some rows of its batch, in the same form."""
+    rows = _tensor(output)[start : start + count]
+    return (rows, *output[1:]) if isinstance(output, tuple) else rows

@@ -36,6 +36,9 @@ _SPACE_MARKS = str.maketrans("", "", "Ġ▁Ċ")
 class Layout:
     """What the queries and keys of a window are, as far as patterns depend on it.
 
+    Where there are more keys than queries and no cross-attention, the first keys are of a memory: tokens before those
+    of the window.
+
     Parameters
     ----------
     visible : (query, key) bool
@@ -57,7 +60,13 @@ class Layout:
     @property
     def bidirectional(self) -> bool:
         """Whether some query sees a later key."""
-        return bool(np.triu(self.visible, 1).any())
+        return bool(np.triu(self.visible, 1 + self.n_memory).any())
+
+    @property
+    def n_memory(self) -> int:
+        """How many keys stand before the first query."""
+        n_queries, n_keys = self.visible.shape
+        return 0 if self.cross else n_keys - n_queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,19 +148,20 @@ def _places(layout: Layout) -> dict[str, BoolArray]:
         return {"first_token": first}
     found = {
         "first_token": first,
-        "self": np.eye(n_queries, n_keys, dtype=bool),
-        "previous_token": np.eye(n_queries, n_keys, k=-1, dtype=bool),
-        "local": _nearest(layout.visible),
+        "self": np.eye(n_queries, n_keys, k=layout.n_memory, dtype=bool),
+        "previous_token": np.eye(n_queries, n_keys, k=layout.n_memory - 1, dtype=bool),
+        "local": _nearest(layout),
     }
     if layout.bidirectional:
-        found["next_token"] = np.eye(n_queries, n_keys, k=1, dtype=bool)
+        found["next_token"] = np.eye(n_queries, n_keys, k=layout.n_memory + 1, dtype=bool)
     return found
 
 
-def _nearest(visible: BoolArray) -> BoolArray:
+def _nearest(layout: Layout) -> BoolArray:
     """Return the nearest visible keys of every query, of two at the same distance the earlier one first."""
-    n_queries, n_keys = visible.shape
-    after = np.arange(n_keys) - np.arange(n_queries)[:, None]
+    visible = layout.visible
+    n_keys = visible.shape[1]
+    after = np.arange(n_keys) - np.arange(layout.n_memory, n_keys)[:, None]
     distance = np.where(visible, 2 * np.abs(after) + (after > 0), np.iinfo(np.int64).max)
     if n_keys <= LOCAL:
         return visible
@@ -169,6 +179,7 @@ def _repeats(layout: Layout) -> dict[str, BoolArray]:
         equal = np.tril(equal)
     after = np.zeros_like(equal)
     after[:, 1:] = equal[:, :-1]
+    equal, after = equal[layout.n_memory :], after[layout.n_memory :]
     return {
         "duplicate_token": equal,
         "duplicate_token_repeats": equal,
@@ -194,7 +205,7 @@ def _separated(layout: Layout) -> tuple[dict[str, BoolArray], dict[str, str]]:
     else:
         left_out["separator"] = NO_SEPARATOR
     if not layout.cross and number[-1] > 0:
-        found["segment"] = number[:, None] == number
+        found["segment"] = number[layout.n_memory :, None] == number
     elif not layout.cross:
         left_out["segment"] = NO_SEPARATOR
     return found, left_out

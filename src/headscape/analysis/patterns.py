@@ -142,7 +142,7 @@ class PatternScorer:
         """Return the mean attention at every offset, NaN where it does not count."""
         found = np.full((len(x), len(self._offsets)), np.nan)
         if self._offsets.any():
-            at = np.flatnonzero(self._offsets) - len(self._offsets) // 2
+            at = np.flatnonzero(self._offsets) - len(self._offsets) // 2 - self.layout.n_memory
             found[:, self._offsets] = _diagonal_sums(x, at) / _diagonal_sums(self.layout.visible, at)
         return found
 
@@ -208,12 +208,13 @@ def _free_offsets(layout: Layout, found: Detections) -> BoolArray:
     """Return which offsets from -r to r count: many queries have them, and no other pattern explains them."""
     reach = 0 if layout.cross else min(layout.visible.shape) // 2
     offsets = np.arange(-reach, reach + 1)
-    counts = _diagonal_sums(layout.visible, offsets)
+    in_matrix = offsets - layout.n_memory
+    counts = _diagonal_sums(layout.visible, in_matrix)
     free: BoolArray = counts >= max(FEWEST_ROWS, ENOUGH * len(layout.visible))
     # In a text of period p every induction head attends p - 1 tokens back.
     for name in ("duplicate_token", "induction"):
         if name in found.matrices:
-            free &= _diagonal_sums(found.matrices[name], offsets) < 0.5 * counts
+            free &= _diagonal_sums(found.matrices[name], in_matrix) < 0.5 * counts
     free[max(0, reach - 1) : reach + 2] = False
     return free
 

@@ -23,8 +23,8 @@ def ablate(
         str,
         typer.Option(
             help="haar, haar-within-layer, gradient, attention-entropy, confidence, output-norm, tree-redundancy, "
-            "reconstruction, leave-one-out, random, or columns of --table; ':reversed' behind a "
-            "name reverses it, '+repair' re-fits the output projections."
+            "reconstruction, flap, wanda-sp, slimgpt, osscar, leave-one-out, random, or columns of --table; "
+            "':reversed' behind a name reverses it, '+repair' re-fits the output projections."
         ),
     ] = "haar,gradient,reconstruction+repair,random",
     counts: Annotated[

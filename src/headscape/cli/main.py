@@ -19,6 +19,7 @@ from headscape.cli.console import set_up_logging
 from headscape.cli.energy import energy
 from headscape.cli.entropy import entropy
 from headscape.cli.info import info
+from headscape.cli.monitor import monitor
 from headscape.cli.organize import organize
 from headscape.cli.patterns import patterns
 from headscape.cli.prune import prune
@@ -47,6 +48,7 @@ app.command()(energy)
 app.command()(check)
 app.command()(ablate)
 app.command()(prune)
+app.command()(monitor)
 app.command()(info)
 
 
@@ -81,10 +83,15 @@ def run() -> None:
         try:
             app(prog_name="headscape")
         except BaseException as error:
-            # An interrupt in the middle of an import of compiled code can come out as another error.
-            if interrupts.came:
+            # An interrupt in the middle of an import of compiled code can come out as another error. A command that
+            # ends well after one, such as one that watches, has taken it as its end.
+            if interrupts.came and not _ended_well(error):
                 _fail(INTERRUPTED, EXIT_INTERRUPTED)
             _end(error)
+
+
+def _ended_well(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and not error.code
 
 
 class _Interrupts:

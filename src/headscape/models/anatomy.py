@@ -16,10 +16,11 @@ from headscape.models.lazy_torch import torch
 from headscape.models.projection import Projection
 from headscape.models.random_inputs import probe_windows
 from headscape.models.stacks import stack_names
+from headscape.models.transformer_xl.adapter import TransformerXLAdapter
 
 Heads = Sequence[tuple[int, int]]
 
-ADAPTERS: tuple[Adapter, ...] = (TransformersAdapter(),)
+ADAPTERS: tuple[Adapter, ...] = (TransformerXLAdapter(), TransformersAdapter())
 """Kinds of models; the first that accepts a model is taken."""
 _PROBE_LENGTH = 8
 
@@ -67,18 +68,20 @@ class AttentionModule:
 
 
 def attention_modules(
-    model: torch.nn.Module, arguments: Mapping[str, Any] | None = None
+    model: torch.nn.Module, arguments: Mapping[str, Any] | None = None, *, watch: bool = False
 ) -> tuple[AttentionModule, ...]:
     """Return the attention modules of a model, stack by stack in the order in which they are called.
 
     One forward pass without gradients, on a few random tokens or a random image unless its arguments are given. Raises
-    a :class:`ModelError` if no adapter knows the model, or none of its attention was seen.
+    a :class:`ModelError` if no adapter knows the model, or none of its attention was seen. With ``watch`` the pass is
+    watched as a training step would be, so that a model that cannot be watched is noticed here.
     """
     adapter, seen = adapter_for(model), _Seen()
     if arguments is None:
         arguments = probe_windows(model, length=_PROBE_LENGTH, windows=1)[0]
-    with adapter.observe(model, seen), evaluating(model), torch.no_grad():
-        given = {**arguments_for(model, arguments), **without_extras(model)}
+    given = {**arguments_for(model, arguments), **without_extras(model)}
+    look = adapter.watch if watch else adapter.observe
+    with look(model, seen), evaluating(model), torch.no_grad():
         forward(model, given, "inputs that show its attention")
     if not seen.calls:
         raise unseen(type(model).__name__)
@@ -141,6 +144,11 @@ def adapter_for(model: Any) -> Adapter:
 def observed(model: torch.nn.Module, observer: Observer) -> AbstractContextManager[None]:
     """Show every attention call of a model to an observer for the length of a block."""
     return adapter_for(model).observe(model, observer)
+
+
+def watched(model: torch.nn.Module, observer: Observer) -> AbstractContextManager[None]:
+    """Show every attention call of a model that trains to an observer, and leave its results bit for bit the same."""
+    return adapter_for(model).watch(model, observer)
 
 
 def unseen(name: str) -> ModelError:

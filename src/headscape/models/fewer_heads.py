@@ -3,7 +3,7 @@
 The config of a pruned model holds a record under the key ``headscape_pruning``: which heads every layer keeps.
 If the config could not be edited so that transformers builds the right shapes by itself, the model is built
 whole (without memory: on the meta device), cut to the record's shapes, and filled by ``from_pretrained``. No
-code from the folder is run: the class comes from transformers, by the name that the config gives.
+code from the folder is run: the class comes from transformers or headscape, by the name that the config gives.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from typing import Any
 
 from headscape.errors import FileFormatError, HeadscapeError, ModelError
 from headscape.models.adapters.protocol import LayerHeads
-from headscape.models.adapters.slicing import keep_heads
+from headscape.models.anatomy import adapter_for
+from headscape.models.own_models import model_class
 from headscape.models.whole_weights import load_whole, require_sane_sizes
 from headscape.tensor.safe_reading import read_json_object
 from headscape.tensor.store import check_format
@@ -103,7 +104,7 @@ def _config_and_class(folder: Path) -> tuple[Any, Any]:
         )
     named = values.get("architectures")
     architecture = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
-    kind = getattr(transformers, architecture, None) if architecture else None
+    kind = model_class(architecture) if architecture else None
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
         raise FileFormatError(
             f"{folder / 'config.json'} must name a model class of transformers under 'architectures', but says "
@@ -124,7 +125,7 @@ def _sliced_class(kind: Any, layers: tuple[LayerHeads, ...]) -> Any:
     def build(self: Any, *args: Any, **kwargs: Any) -> None:
         kind.__init__(self, *args, **kwargs)
         try:
-            keep_heads(self, layers)
+            adapter_for(self).slice(self, layers)
         except AttributeError as error:
             raise FileFormatError(
                 f"the pruning record names a module that {kind.__name__} does not have ({error}). Copy the folder "

@@ -7,17 +7,37 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from headscape.errors import HeadscapeError, ModelError
+from headscape.errors import HeadscapeError, InputError, ModelError
 from headscape.models.lazy_torch import torch
+
+MEMORY = "memory_ids"
+"""Tokens before those of a window, which a model with a memory has read."""
 
 
 def arguments_for(model: torch.nn.Module, arguments: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the arguments of a forward pass on the model's device, floating ones in its precision."""
+    """Return the arguments of a forward pass on the model's device, floating ones in its precision.
+
+    ``memory_ids`` (batch, token) become the memory that the model, as it is now, has of them.
+    """
     weight = next(model.parameters())
-    return {
+    given = {
         name: value.to(device=weight.device, dtype=weight.dtype if value.is_floating_point() else None)
         for name, value in arguments.items()
     }
+    if MEMORY in given:
+        given["mems"] = _memory(model, given.pop(MEMORY))
+    return given
+
+
+def _memory(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    if not hasattr(model, "remember"):
+        raise InputError(
+            f"{MEMORY} needs a model with a memory, such as Transformer-XL, but {type(model).__name__} has none: put "
+            "the tokens before the others in input_ids."
+        )
+    with evaluating(model):
+        memory: torch.Tensor = model.remember(ids)
+    return memory
 
 
 def without_extras(model: torch.nn.Module) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from headscape.models.anatomy import AttentionModule, adapter_for, attention_mod
 from headscape.models.fewer_heads import first_line, load_with_fewer_heads, pruning_record
 from headscape.models.gguf import converted_gguf
 from headscape.models.lazy_torch import torch
+from headscape.models.own_models import has_own_vocabulary, model_class, own_tokenizer, register_own_models
 from headscape.models.packaged import PACKAGED, license_of, packaged_weights, title_of
 from headscape.models.quiet import quiet_transformers
 from headscape.models.whole_weights import load_whole, require_sane_config
@@ -115,7 +116,7 @@ def load_model(
             raise
         except Exception as error:  # loading ends in every kind of exception, from OSError to SafetensorError
             raise ModelError(_explain(name, folder, error)) from error
-        tokenizer = _tokenizer(source, options)
+        tokenizer = _tokenizer(source, options, model)
     return Model(moved(model, device), tokenizer, str(name), revision)
 
 
@@ -164,12 +165,13 @@ def _model(source: str, options: dict[str, Any], dtype: torch.dtype) -> Any:
 
     if options["local_files_only"]:
         require_sane_config(Path(source) / "config.json")
+    register_own_models()
     config = transformers.AutoConfig.from_pretrained(source, **options)
     if options["local_files_only"] and pruning_record(config) is not None:
         return load_with_fewer_heads(Path(source), dtype=dtype)
     architecture = (getattr(config, "architectures", None) or [""])[0]
     # The class the weights were saved from: the base model alone would lack the output layer.
-    kind = getattr(transformers, architecture, None) or transformers.AutoModel
+    kind = model_class(architecture) or transformers.AutoModel
     if options["trust_remote_code"] and getattr(config, "auto_map", None):
         causal = "AutoModelForCausalLM" in config.auto_map
         kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
@@ -184,7 +186,7 @@ def _model(source: str, options: dict[str, Any], dtype: torch.dtype) -> Any:
     return model
 
 
-def _tokenizer(source: str, options: dict[str, Any]) -> Any:
+def _tokenizer(source: str, options: dict[str, Any], model: Any) -> Any:
     """Return the tokenizer, or None for models without one; one that is there but damaged is an error."""
     from transformers import AutoTokenizer
 
@@ -193,6 +195,8 @@ def _tokenizer(source: str, options: dict[str, Any]) -> Any:
     if local and not any((folder / name).exists() for name in _TOKENIZER_FILES):
         return None
     try:
+        if local and has_own_vocabulary(model, folder):
+            return own_tokenizer(model, folder)
         return AutoTokenizer.from_pretrained(source, **options)
     except Exception as error:  # damaged files end in every kind of exception
         if local:

@@ -54,9 +54,9 @@ class Projection:
         """Keep some outputs (axis 0) or inputs (axis 1); the module itself stays the same object."""
         transposed = is_transposed(self.module)
         module: Any = self.module
-        module.weight = _selected(module.weight, kept, 1 - axis if transposed else axis)
+        module.weight = selected(module.weight, kept, 1 - axis if transposed else axis)
         if axis == 0 and self.bias is not None:
-            module.bias = _selected(module.bias, kept, 0)
+            module.bias = selected(module.bias, kept, 0)
         names = ("nf", "nx") if transposed else ("out_features", "in_features")
         setattr(module, names[axis], len(kept))
 
@@ -94,6 +94,7 @@ def blocks(numbers: Sequence[int], size: int) -> torch.Tensor:
     )
 
 
-def _selected(weight: torch.Tensor, kept: torch.Tensor, axis: int) -> torch.nn.Parameter:
+def selected(weight: torch.Tensor, kept: torch.Tensor, axis: int) -> torch.nn.Parameter:
+    """Return a new parameter with some entries of an axis."""
     values = weight.detach().index_select(axis, kept.to(weight.device))
     return torch.nn.Parameter(values, requires_grad=weight.requires_grad)

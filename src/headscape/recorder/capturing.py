@@ -207,6 +207,9 @@ def stack_labels(records: Sequence[AttentionRecord], sides: Mapping[str, tuple[s
         found = {"query": _fitting(sides, own, n_queries)}
         if record.kind == "cross":
             found["key"] = _fitting(sides, "input", n_keys)
+        elif n_keys > n_queries:  # a memory holds at most so many of the tokens before the window
+            before = sides.get("memory", ())[n_queries - n_keys :]
+            found["key"] = _fitting({"input": (*before, *found["query"])}, "input", n_keys)
         labels.setdefault(record.stack, {axis: names for axis, names in found.items() if names})
     return labels
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from headscape.errors import InputError, ModelError
 from headscape.models.adapters.families import task_of
+from headscape.models.forward_pass import MEMORY
 from headscape.models.lazy_torch import torch
 from headscape.output import counted
 from headscape.recorder.image_files import images_in, is_image_file
@@ -29,7 +30,7 @@ DEFAULT_WINDOWS = 6
 
 @dataclass(frozen=True, eq=False)
 class WindowInput:
-    """One window: the arguments of its forward pass (batch of 1), labels of the input and the decoder, its text.
+    """One window: the arguments of its forward pass (batch of 1), labels of input, decoder and memory, its text.
 
     ``reading`` tells what became of the text: the special tokens around it, and line ends if they were changed.
     """
@@ -264,7 +265,7 @@ class InputReader:
 
     def _check_ids(self, arguments: dict[str, torch.Tensor]) -> None:
         config = self.model.config.get_text_config()
-        for name in ("input_ids", "decoder_input_ids"):
+        for name in ("input_ids", "decoder_input_ids", MEMORY):
             ids = arguments.get(name)
             if ids is None:
                 continue
@@ -298,6 +299,7 @@ class InputReader:
         for side, name, mask in (
             ("input", "input_ids", "attention_mask"),
             ("decoder", "decoder_input_ids", "decoder_attention_mask"),
+            ("memory", MEMORY, ""),
         ):
             if name in arguments:
                 ids = arguments[name][0]

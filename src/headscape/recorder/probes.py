@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from headscape.errors import InputError
+from headscape.models.forward_pass import MEMORY
 from headscape.models.lazy_torch import torch
 from headscape.models.loading import Model
 from headscape.recorder.capturing import capture_windows
@@ -17,7 +18,7 @@ from headscape.tensor.capture import Capture
 
 SMALLEST_VOCABULARY = 50
 """Random tokens of a smaller vocabulary repeat by themselves."""
-_IDS = ("input_ids", "decoder_input_ids")
+_IDS = ("input_ids", "decoder_input_ids", MEMORY)
 
 
 def repeated_tokens(model: Model, length: int, seed: int = 0) -> WindowInput:

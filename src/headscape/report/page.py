@@ -1,50 +1,35 @@
 """The report: display data in, one HTML file out that works offline, from disk, with everything inside.
 
-The template, the style and the scripts lie in ``page_files``; the stages bring sections of their own. Words (findings,
-warnings, parameters) are HTML, escaped, so that they can be read before any script runs. Everything else reaches the
-page as JSON, and the scripts show names and tokens as text.
+The body, the style and the scripts lie in ``page_files``; the stages bring sections of their own.
 """
 
-import base64
 import html
-import json
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from importlib import util
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from headscape.errors import MissingDependencyError
-from headscape.output import counted
+from headscape.report.html_page import Answer, frame_html, json_text, words
 from headscape.report.section import Chart, Section, page_file
 from headscape.tensor.store import write_text_atomically
 
-LONG_SENTENCE = 220
 SCRIPTS = (
-    "core.js",
-    "names.js",
+    "charts.js",
+    "frame.js",
     "filters.js",
     "help.js",
     "save.js",
+    "search.js",
+    "sheet.js",
+    "rows.js",
+    "core.js",
+    "names.js",
     "measures.js",
     "map.js",
     "tree.js",
     "panel.js",
     "table.js",
 )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A finding: the question it answers, the sentence, its statistics, and whether it is on the first screen."""
-
-    question: str
-    sentence: str
-    statistics: str = ""
-    first: bool = True
 
 
 @dataclass(frozen=True)
@@ -93,7 +78,7 @@ class PageData:
             for chart in section.charts
         ]
         values |= {section.key: dict(section.data) for section in self.sections if section.data}
-        return _inside_script(json.dumps(values, allow_nan=False, separators=(",", ":")))
+        return json_text(values)
 
 
 def write_page(data: PageData, path: Path) -> Path:
@@ -105,74 +90,11 @@ def write_page(data: PageData, path: Path) -> Path:
 def page_html(data: PageData) -> str:
     """Return the whole page as text."""
     parts = {
-        "title": html.escape(f"headscape: {data.title}"),
-        **_words(data),
+        **words(data.title, data.answers, data.warnings, data.facts, data.about),
         "sections": _bodies(data.sections),
         "panel": "\n".join(section.panel for section in data.sections if section.panel),
-        "css": page_file("report.css"),
-        "data": data.to_json(),
-        "plotly": _plotly(),
-        "script": _scripts(data.sections),
     }
-    page = []
-    # Split first, fill then: what is filled in may itself hold the marks of the template.
-    for piece in page_file("template.html").split("{{"):
-        name, found, rest = piece.partition("}}")
-        page.append(parts[name] + rest if found else piece)
-    return "".join(page)
-
-
-def _words(data: PageData) -> dict[str, str]:
-    """Return the words of the page as HTML."""
-    first = [answer for answer in data.answers[1:] if answer.first]
-    rest = [answer for answer in data.answers[1:] if not answer.first]
-    facts = [f"<div><b>{html.escape(value)}</b>{html.escape(label)}</div>" for label, value in data.facts]
-    warnings = [
-        f'<p role="note"><b>⚠ {html.escape(w["title"])}</b> {html.escape(w["message"])}</p>'
-        for w in data.warnings
-    ]
-    more = (
-        f'<details id="more" class="more"><summary>{counted(len(rest), "more finding")}</summary>'
-        f"{_answers(rest)}</details>"
-    )
-    about = []
-    for label, value, code in data.about:
-        text = f"<code>{html.escape(value)}</code>" if code else html.escape(value)
-        about.append(f"<dt>{html.escape(label)}</dt><dd>{text}</dd>")
-    return {
-        "name": html.escape(data.title),
-        "opening": "".join(map(_opening, data.answers[:1])),
-        "facts": "".join(facts),
-        "warnings": "".join(warnings),
-        "first_findings": _answers(first),
-        "more_findings": more if rest else "",
-        "about": "".join(about),
-    }
-
-
-def _opening(answer: Answer) -> str:
-    """Return the first finding, large; a little less so if it is long, to leave room for the others."""
-    kind = "opening long" if len(answer.sentence) > LONG_SENTENCE else "opening"
-    return f'<p id="opening" class="{kind}">{html.escape(answer.sentence)}</p>{_statistics(answer)}'
-
-
-def _answers(answers: Iterable[Answer]) -> str:
-    """Return findings under the questions that they answer."""
-    parts = []
-    for question, found in groupby(answers, key=lambda answer: answer.question):
-        items = "".join(
-            f'<li><span class="sentence">{html.escape(answer.sentence)}</span>{_statistics(answer)}</li>'
-            for answer in found
-        )
-        parts.append(f'<h3 class="question">{html.escape(question)}</h3><ul class="sentences">{items}</ul>')
-    return "".join(parts)
-
-
-def _statistics(answer: Answer) -> str:
-    if not answer.statistics:
-        return ""
-    text = html.escape(answer.statistics)
-    return f'<details class="statistics"><summary>numbers</summary><p>{text}</p></details>'
+    return frame_html("report.html", parts, data.to_json(), _scripts(data.sections))
 
 
 def _bodies(sections: Iterable[Section]) -> str:
@@ -205,41 +127,3 @@ def _scripts(sections: Iterable[Section]) -> str:
     of_stages = "\n".join(f"{{\n{section.script}}}" for section in sections if section.script)
     ours = [page_file(name) for name in SCRIPTS]
     return "\n".join([*ours, f"function setUpStages() {{\n{of_stages}\n}}", page_file("main.js")])
-
-
-def _plotly() -> str:
-    if util.find_spec("plotly") is None:
-        raise MissingDependencyError(
-            'the report needs plotly, which is not installed. Install it with: pip install "headscape[report]"'
-        )
-    return _deflated_library()
-
-
-@cache
-def _deflated_library() -> str:
-    """Return the chart library at a third of its size; a browser inflates it in hundredths of a second."""
-    from plotly.offline import get_plotlyjs
-
-    script = _without_module_wrapper(str(get_plotlyjs()))
-    return base64.b64encode(zlib.compress(script.encode(), level=9)).decode()
-
-
-def _without_module_wrapper(script: str) -> str:
-    """Take the library out of the function that module loaders want; text of another form stays as it is.
-
-    A browser reads the text of a function that it may never call once, and again when it is called. Here that is
-    the whole library, a fifth of the time to start it.
-    """
-    comment, opened, rest = script.partition("*/\n")
-    _, start, inside = rest.partition('() => {\n"use strict";var Plotly=')
-    body, end, after = inside.rpartition("\nreturn Plotly;\n}));")
-    if not (opened and start and end) or after.strip():
-        return script
-    return f'{comment}{opened}"use strict";var Plotly={body}\n'
-
-
-def _inside_script(text: str) -> str:
-    """Escape what could end a script element or a line of JavaScript; JSON reads the same."""
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text

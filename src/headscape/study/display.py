@@ -8,7 +8,8 @@ import numpy as np
 
 from headscape.models.packaged import title_of
 from headscape.output import json_ready
-from headscape.report.page import Answer, PageData
+from headscape.report.html_page import Answer
+from headscape.report.page import PageData
 from headscape.study.stages.finding import Question
 
 if TYPE_CHECKING:

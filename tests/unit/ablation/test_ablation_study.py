@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import headscape as hs
-from evaluator_cases import evidence_of, state_of, unchanged
+from evaluator_cases import continued, evidence_of, state_of, unchanged
 from headscape.ablation.ablation_study import curve_labels
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.repair import repair
@@ -63,8 +63,10 @@ def test_losses_are_those_of_the_model_with_the_first_heads_off(llama):
 
 def test_repaired_losses_are_those_with_projections_fitted_on_the_calibration_windows(llama):
     before = state_of(llama)
-    study = study_of(llama, {"mine": SCORES, "mine+repair": SCORES}, [3])
-    judge, calibrated = evidence_of(llama, EVALUATION), evidence_of(llama, CALIBRATION)
+    # What the model is sure of: random tokens are not predicted worse without heads, and no repair is chosen.
+    sure = continued(llama, 12)
+    study = study_of(llama, {"mine": SCORES, "mine+repair": SCORES}, [3], calibration=sure)
+    judge, calibrated = evidence_of(llama, EVALUATION), evidence_of(llama, sure)
     judge.losses()
     with repair(calibrated, ORDER[:3]).applied(judge.projections):
         wanted = judge.losses(ORDER[:3])

@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from evaluator_cases import copy_head, evidence_of, state_of, unchanged, wide_llama
-from headscape.ablation import repair as repair_module
-from headscape.ablation.repair import RIDGE, repair
+from evaluator_cases import continued, copy_head, evidence_of, state_of, unchanged, wide_llama
+from headscape.ablation import layer_pass
+from headscape.ablation.moments import left_out
+from headscape.ablation.repair import repair
+from headscape.ablation.repair_choice import RIDGES
+from headscape.ablation.ridge_fit import NO_REPAIR, Strength, refitted
 from headscape.errors import InputError, ModelError
 from headscape.recorder.gates import switched_off
 from tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
 
 MANY = token_ids(12, length=40)  # 480 tokens for at most 32 activations
+RIDGE = 1e-3
 
 
 def activations(evaluator, layer, off=()):
@@ -30,9 +34,12 @@ def activations(evaluator, layer, off=()):
 
 
 def ridge_solution(intact, pruned, matrix, kept, bias):
-    """Return the weights and the change of the bias: least squares with one more row per unknown weight."""
+    """Return the weights and the change of the bias: least squares with one more row per unknown weight.
+
+    ``pruned`` has the activations of all heads, those that go too.
+    """
     a, residual = pruned[:, kept], intact @ matrix.T - pruned[:, kept] @ matrix[:, kept].T
-    weight = np.sqrt(RIDGE * np.mean(np.sum(a**2, axis=0)))
+    weight = np.sqrt(RIDGE * np.mean(np.sum(pruned**2, axis=0)))
     columns = np.hstack([a, np.ones((len(a), 1))]) if bias else a
     penalty = weight * np.eye(len(kept), columns.shape[1])
     rows, wanted = (
@@ -54,7 +61,7 @@ def test_one_layer_gets_the_ridge_solution(family):
     intact = activations(evaluator, 1)
     # Layer 1 is the only one touched, so that what enters it is the same with its heads off.
     wanted, shift = ridge_solution(intact, intact, matrix, kept, projection.bias is not None)
-    found = repair(evaluator, off)
+    found = repair(evaluator, off, RIDGE)
     assert set(found.matrices) == {1}
     np.testing.assert_allclose(found.matrices[1].numpy()[:, kept], wanted, atol=2e-4)
     assert not found.matrices[1][:, projection.columns([0, 2])].any()
@@ -65,18 +72,21 @@ def test_one_layer_gets_the_ridge_solution(family):
         )
 
 
-def test_a_later_layer_is_fitted_on_what_the_repaired_ones_before_it_give():
+@pytest.mark.parametrize("target", [0.0, 0.3, 1.0])
+def test_a_later_layer_is_fitted_on_what_the_repaired_ones_before_it_give(target):
     model = tiny_causal_model("Llama")
     evaluator, off = evidence_of(model, MANY), [(0, 1), (1, 0), (1, 2)]
-    found = repair(evaluator, off)
-    first = repair(evaluator, off[:1])
+    found = repair(evaluator, off, RIDGE, target)
+    first = repair(evaluator, off[:1], RIDGE, target)
     torch.testing.assert_close(found.matrices[0], first.matrices[0])
     kept = evaluator.projections[1].columns([1, 3]).tolist()
     matrix = evaluator.projections[1].matrix.detach().double().numpy()
     intact = activations(evaluator, 1)
     with first.applied(evaluator.projections):
-        pruned = activations(evaluator, 1, off)
-    wanted, _ = ridge_solution(intact, pruned, matrix, kept, bias=False)
+        pruned = activations(evaluator, 1, off[:1])
+    # The target lies between what the old weights give on the pruned model's activations and the intact outputs.
+    between = (1 - target) * pruned + target * intact
+    wanted, _ = ridge_solution(between, pruned, matrix, kept, bias=False)
     np.testing.assert_allclose(found.matrices[1].numpy()[:, kept], wanted, atol=2e-4)
 
 
@@ -100,7 +110,7 @@ def test_a_copy_is_made_up_for_exactly():
 def test_repair_lowers_the_error_of_every_touched_layer(family):
     model = tiny_causal_model(family)
     evaluator, off = evidence_of(model, MANY), [(0, 1), (1, 0), (1, 2)]
-    found = repair(evaluator, off)
+    found = repair(evaluator, off, RIDGE, target=1.0)
 
     def error(layer, matrices, biases):
         projection = evaluator.projections[layer]
@@ -122,14 +132,14 @@ def test_repair_lowers_the_error_of_every_touched_layer(family):
 
 def test_batches_give_what_one_batch_gives(monkeypatch):
     evaluator, off = evidence_of(tiny_causal_model("GPT2"), MANY), [(0, 1), (1, 0), (1, 2)]
-    joined = repair(evaluator, off)
+    joined = repair(evaluator, off, RIDGE, target=0.5)
     [batch] = evaluator.objective.batches
     parts = [
-        repair_module.Batch({name: x[rows] for name, x in batch.arguments.items()})
+        layer_pass.Batch({name: x[rows] for name, x in batch.arguments.items()})
         for rows in (slice(0, 5), slice(5, 6), slice(6, None))
     ]
-    monkeypatch.setattr(repair_module, "_together", lambda batches: parts)
-    apart = repair(evaluator, off)
+    monkeypatch.setattr(layer_pass, "_together", lambda batches: parts)
+    apart = repair(evaluator, off, RIDGE, target=0.5)
     for layer in (0, 1):
         torch.testing.assert_close(apart.matrices[layer], joined.matrices[layer], atol=1e-4, rtol=0)
         torch.testing.assert_close(apart.biases[layer], joined.biases[layer], atol=1e-4, rtol=0)
@@ -138,11 +148,11 @@ def test_batches_give_what_one_batch_gives(monkeypatch):
 def test_padding_is_not_fitted():
     model, off = tiny_causal_model("Llama"), [(0, 1), (1, 0)]
     rows = [MANY[0, :30], MANY[1], MANY[2, :30]]
-    apart = repair(evidence_of(model, [row.numpy() for row in rows]), off)
+    apart = repair(evidence_of(model, [row.numpy() for row in rows]), off, RIDGE)
     ids, mask = torch.zeros(3, 40, dtype=torch.long), torch.zeros(3, 40, dtype=torch.long)
     for i, row in enumerate(rows):
         ids[i, : len(row)], mask[i, : len(row)] = row, 1
-    padded = repair(evidence_of(model, {"input_ids": ids, "attention_mask": mask}), off)
+    padded = repair(evidence_of(model, {"input_ids": ids, "attention_mask": mask}), off, RIDGE)
     for layer in (0, 1):
         torch.testing.assert_close(padded.matrices[layer], apart.matrices[layer], atol=1e-3, rtol=0)
 
@@ -151,7 +161,7 @@ def test_the_model_is_left_as_it_was():
     model = tiny_causal_model("GPT2").train()
     before = state_of(model)
     evaluator = evidence_of(model, MANY)
-    found = repair(evaluator, [(0, 1), (1, 3)])
+    found = repair(evaluator, [(0, 1), (1, 3)], RIDGE)
     assert unchanged(model, before)
     with pytest.raises(ZeroDivisionError, match="on the way"), found.applied(evaluator.projections):
         assert not unchanged(model, before)
@@ -174,10 +184,52 @@ def test_the_model_is_left_as_it_was_when_a_fit_fails(monkeypatch):
 
     monkeypatch.setattr(torch.linalg, "solve", fails_in_the_second_layer)
     with pytest.raises(ModelError, match="ZeroDivisionError: in the second layer"):
-        repair(evaluator, [(0, 1), (1, 3)])
+        repair(evaluator, [(0, 1), (1, 3)], RIDGE)
     assert unchanged(model, before)
     assert all(not module._forward_pre_hooks for module in model.modules())
+    assert all(not module._forward_hooks for module in model.modules())
     assert model.config._attn_implementation != "headscape"
+
+
+@pytest.mark.parametrize("family", ["Llama", "GPT2"])
+def test_windows_are_judged_by_fits_that_left_their_fold_out(family):
+    model = tiny_causal_model(family)
+    ids = continued(model, 6)
+    evaluator, off = evidence_of(model, ids), [(1, 0), (1, 2)]
+    folds, strength = layer_pass.folds_of(6, 3), Strength(0.01, 0.5)
+
+    def decide(layer, moments):
+        return [refitted(evaluator.projections[layer], part, [0, 2], strength) for part in left_out(moments)]
+
+    passes = layer_pass.LayerPasses(evaluator)
+    found = passes.losses([1], decide, folds, drift=True)
+    for fold in range(3):
+        others, mine = evidence_of(model, ids[folds != fold]), evidence_of(model, ids[folds == fold])
+        with repair(others, off, 0.01, 0.5).applied(mine.projections):
+            np.testing.assert_allclose(found[folds == fold], mine.losses(off), atol=1e-5)
+    assert passes._last_block.works
+    passes._last_block.works = False
+    np.testing.assert_allclose(passes.losses([1], decide, folds, drift=True), found, atol=1e-6)
+
+
+def test_strength_and_target_are_the_best_on_windows_left_out():
+    model = tiny_causal_model("Llama")
+    evaluator, off = evidence_of(model, continued(model, 8)), [(0, 1), (1, 0), (1, 2)]
+    found = repair(evaluator, off)
+    tried = found.choice.losses
+    assert found.strength == min(tried, key=lambda strength: tried[strength].mean())
+    assert {s.ridge for s in tried} == {*RIDGES, NO_REPAIR.ridge}
+    again = repair(evaluator, off, found.strength.ridge, found.strength.target)
+    torch.testing.assert_close(again.matrices[1], found.matrices[1])
+
+
+def test_nothing_is_refitted_where_no_window_can_be_left_out():
+    evaluator = evidence_of(tiny_causal_model("Llama"), token_ids(1))
+    found = repair(evaluator, [(1, 0)])
+    assert found.strength == NO_REPAIR
+    wanted = evaluator.projections[1].matrix.detach().clone()
+    wanted[:, :8] = 0.0
+    torch.testing.assert_close(found.matrices[1], wanted)
 
 
 def test_unknown_heads():

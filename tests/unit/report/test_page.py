@@ -12,7 +12,8 @@ import pytest
 from matplotlib.image import imread
 
 from headscape.errors import MissingDependencyError
-from headscape.report.page import PageData, _without_module_wrapper, page_html
+from headscape.report.html_page import _without_module_wrapper
+from headscape.report.page import PageData, page_html
 from headscape.report.pictures import float_text, gray_png, root_bytes, signed_bytes
 from headscape.report.section import Chart, Section
 from headscape.study.display import page_data

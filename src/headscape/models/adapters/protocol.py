@@ -29,7 +29,8 @@ class AttentionCall:
 
     ``group`` and ``layer`` number the call within its forward pass (see :class:`LayerNumbers`). ``queries``
     (batch, head, query, d) and ``keys`` (batch, kv_head, key, d) come after position encoding; ``mask`` and
-    ``bias`` are what the model adds to the logits, if anything; ``sinks`` is (head,).
+    ``bias`` are what the model adds to the logits, if anything; ``sinks`` is (head,). ``causal`` and ``window`` are set
+    where the model's own kernel hides later keys, and keys further back than ``window``, without a mask that says so.
     """
 
     name: str
@@ -44,6 +45,8 @@ class AttentionCall:
     scale: float
     softcap: float | None
     sinks: torch.Tensor | None
+    causal: bool = False
+    window: int | None = None
 
 
 class Observer(Protocol):
@@ -95,6 +98,12 @@ class Adapter(Protocol):
         """Show every attention call to an observer for the length of a block, and apply the gates it returns.
 
         The model is left as it was afterwards. Blocks may be nested: gates multiply.
+        """
+
+    def watch(self, model: torch.nn.Module, observer: Observer) -> AbstractContextManager[None]:
+        """Show every attention call of a model that trains: outputs and gradients stay the same, bit for bit.
+
+        Where :meth:`observe` leaves them so while it applies no gates, it can serve for both.
         """
 
     def weights(self, module: AttentionModule) -> tuple[Weights, Weights, Weights]:

@@ -32,11 +32,15 @@ def keep_heads(model: torch.nn.Module, layers: Sequence[LayerHeads]) -> None:
 
 def require_sliceable(model: torch.nn.Module, layers: Sequence[LayerHeads]) -> None:
     """Raise unless the modules are of a known family, in plain linear layers that nothing else shares."""
-    if len({layer.module for layer in layers}) < len(layers):
-        raise _shared_weights(model)
-    parts = [part for layer in layers for part in _projections(model, layer.module)]
+    require_plain_layers(model, [part for layer in layers for part in _projections(model, layer.module)])
+
+
+def require_plain_layers(model: torch.nn.Module, parts: Sequence[torch.nn.Module]) -> None:
+    """Raise unless parts of a model are plain linear layers that nothing else shares."""
     parents = Counter(id(child) for module in model.modules() for child in module._modules.values())
     owners = Counter(id(weight) for module in model.modules() for weight in module._parameters.values())
+    if len({id(part) for part in parts}) < len(parts):
+        raise shared_weights(model)
     for part in parts:
         if not is_linear(part):
             raise ModelError(
@@ -44,7 +48,7 @@ def require_sliceable(model: torch.nn.Module, layers: Sequence[LayerHeads]) -> N
                 "attention. Merge adapters (merge_and_unload) or undo the quantization first."
             )
         if parents[id(part)] > 1 or any(owners[id(weight)] > 1 for weight in part.parameters()):
-            raise _shared_weights(model)
+            raise shared_weights(model)
 
 
 def output_module(model: torch.nn.Module, name: str, path: str) -> torch.nn.Module:
@@ -78,7 +82,8 @@ def shared_config(module: torch.nn.Module) -> Any:
     return config.shared if isinstance(config, LayerConfig) else config
 
 
-def _shared_weights(model: torch.nn.Module) -> ModelError:
+def shared_weights(model: torch.nn.Module) -> ModelError:
+    """Return the error for a model whose layers cannot lose heads one by one."""
     return ModelError(
         f"the layers of {type(model).__name__} share their weights, so that a head cannot be removed from one "
         "layer alone. Switching heads off still works: headscape ablate, or hs.ablation_study."

@@ -11,6 +11,7 @@ from headscape.models.adapters.attention_interface import shown_calls
 from headscape.models.adapters.families import BESIDE, HEAD_BY_HEAD, INPUTS, OUTPUTS, known_family
 from headscape.models.adapters.protocol import Weights
 from headscape.models.adapters.slicing import keep_heads, output_module, require_sliceable
+from headscape.models.adapters.watching import watched_calls
 from headscape.models.projection import Projection
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class TransformersAdapter:
     """Sees every call through a registered attention function; reads and cuts weights by the table of families."""
 
     observe = staticmethod(shown_calls)
+    watch = staticmethod(watched_calls)
     require_sliceable = staticmethod(require_sliceable)
     slice = staticmethod(keep_heads)
 

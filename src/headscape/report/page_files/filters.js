@@ -1,11 +1,4 @@
 // Filters of the table: conditions on columns, as people write them.
-const COLUMNS = [
-  ...(nameMeasure ? [nameMeasure] : []),
-  ...data.measures.filter((measure) => measure !== nameMeasure),
-  { key: "layer", title: "layer", meaning: "Number of the layer, from 0.", numeric: true, values: data.heads.layer },
-  { key: "head", title: "number in the layer", meaning: "Number of the head in its layer, from 0.", numeric: true, values: data.heads.head },
-];
-
 const COMPARE = {
   "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b, "=": (a, b) => a === b, "!=": (a, b) => a !== b,
 };
@@ -29,14 +22,14 @@ function columnTest(column, text) {
 }
 
 // "haar_entropy < 15, layer >= 20 and name contains previous": one test per condition, or what is wrong.
-function parseFilter(text) {
+function parseFilter(text, columns) {
   const tests = [];
   for (const part of text.split(/,|;|&&?|\band\b/i).map((p) => p.trim()).filter(Boolean)) {
     const found = part.match(/^(.+?)\s*(<=|>=|!=|==|=|<|>|\bcontains\b)\s*(.+)$/i);
-    if (!found) return { tests, error: `“${part}” is not a condition: write for example haar_entropy < 15` };
+    if (!found) return { tests, error: `“${part}” is not a condition: write for example ${columns.find((c) => c.numeric).key} < 15` };
     const [, name, sign, value] = found;
-    const column = COLUMNS.find((c) => [c.key, c.title].some((said) => said.toLowerCase() === name.toLowerCase()));
-    if (!column) return { tests, error: `There is no column “${name}”: the menu “Columns” has their names` };
+    const column = columns.find((c) => [c.key, c.title].some((said) => said.toLowerCase() === name.toLowerCase()));
+    if (!column) return { tests, error: `This table has no column “${name}”` };
     tests.push(columnTest(column, /^contains$/i.test(sign) ? value : `${sign} ${value}`));
   }
   return { tests };

@@ -1,10 +1,5 @@
 // Names and families: what a head does, in words, and the color of each family. Studies without names have none.
 const FAMILY = "family";
-// Colors of Okabe and Ito, then five that stay apart from them for color-blind readers; symbols differ as well.
-const PALETTE = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255", "#999933", "#332288", "#44aa99", "#aa4499"];
-const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "pentagon", "hexagon", "x", "bowtie", "hourglass"];
-const MIXED = { color: "#98a2ad", symbol: "circle" };
-
 const nameMeasure = measureOf("name") || measureOf("pattern");
 const kindOf = (i) => (measureOf("pattern") ? measureOf("pattern").values[i] : String(nameMeasure.values[i]).replace(/ \([^()]*\)$/, "")) || "mixed";
 const headName = (i) => (nameMeasure && nameMeasure.values[i]) || "";
@@ -77,53 +72,24 @@ function setUpSelection() {
   byId("selection-clear").addEventListener("click", () => select([]));
 }
 
-// Heads by number ("16.0", "16."), by words of the name ("previous"), or by conditions ("layer >= 20, mu_K < 3").
-function findHeads(text) {
-  const wanted = text.trim().toLowerCase();
-  const all = names.map((_, i) => i);
-  if (!wanted) return { heads: all };
-  if (/^\d+(\.\d*)?$/.test(wanted)) {
-    const dotted = wanted.includes(".");
-    const heads = all.filter((i) => (dotted ? names[i].startsWith(wanted) : names[i].split(".")[0] === wanted));
-    return { heads: heads.sort((a, b) => (names[b] === wanted) - (names[a] === wanted)) };
-  }
-  if (/[<>=]|\bcontains\b/.test(wanted)) {
-    const { tests, error } = parseFilter(text);
-    return error ? { heads: all, error } : { heads: all.filter((i) => tests.every((test) => test(i))) };
-  }
-  const words = wanted.split(/[\s,]+/);
-  return { heads: all.filter((i) => { const said = `${names[i]} ${headName(i)}`.toLowerCase(); return words.every((word) => said.includes(word)); }) };
-}
+const COLUMNS = [
+  ...(nameMeasure ? [nameMeasure] : []),
+  ...data.measures.filter((measure) => measure !== nameMeasure),
+  { key: "layer", title: "layer", meaning: "Number of the layer, from 0.", numeric: true, values: data.heads.layer },
+  { key: "head", title: "number in the layer", meaning: "Number of the head in its layer, from 0.", numeric: true, values: data.heads.head },
+];
+const findHeads = (text) => findAmong(text, names, headName, COLUMNS);
 
-// The search in the top bar: one word, and the head is there.
-function setUpSearch() {
-  const box = byId("search"), list = byId("search-results");
-  const close = () => { list.hidden = true; };
-  const go = (head) => { choose(head, "search"); box.value = names[head]; close(); };
-  function offer() {
-    const { heads, error } = findHeads(box.value);
-    list.replaceChildren();
-    list.hidden = !box.value.trim();
-    for (const head of error ? [] : heads.slice(0, 8)) {
-      const item = element("li"), button = element("button", `${names[head]}${headName(head) ? `  ${headName(head)}` : ""}`, { type: "button" });
-      button.addEventListener("click", () => go(head));
-      item.append(button); list.append(item);
-    }
-    const rest = element("li");
-    if (error || !heads.length) rest.append(element("span", error || "No head found.", { class: "quiet small" }));
-    else if (heads.length > 1) {
+function setUpHeadSearch() {
+  setUpSearch({
+    find: findHeads,
+    say: (head) => `${names[head]}${headName(head) ? `  ${headName(head)}` : ""}`,
+    go: (head) => { choose(head, "search"); return names[head]; },
+    more: (heads, words, close) => {
+      if (heads.length < 2) return undefined;
       const button = element("button", `Select ${heads.length === names.length ? "all" : "these"} ${heads.length} heads`, { type: "button" });
-      button.addEventListener("click", () => { select(heads, `found by “${box.value.trim()}”`); close(); });
-      rest.append(button);
-    }
-    list.append(rest);
-    return error ? [] : heads;
-  }
-  box.addEventListener("input", offer);
-  box.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") close();
-    if (event.key === "Enter" && box.value.trim()) { const [head] = offer(); if (head !== undefined) go(head); }
+      button.addEventListener("click", () => { select(heads, `found by “${words}”`); close(); });
+      return button;
+    },
   });
-  box.parentElement.addEventListener("keydown", (event) => { if (event.key === "Escape") { close(); box.focus(); } });
-  document.addEventListener("click", (event) => { if (!box.parentElement.contains(event.target)) close(); });
 }

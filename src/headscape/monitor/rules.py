@@ -1,0 +1,43 @@
+"""The rules behind the alerts: which metric, in which direction, from which level on."""
+
+from dataclasses import dataclass
+
+from headscape.monitor import alert
+from headscape.monitor.thresholds import Thresholds
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way in which a head goes wrong.
+
+    Attributes
+    ----------
+    kind, metric
+        The alert, and what it is judged by.
+    high
+        Whether large values are bad; else small ones.
+    level, limit
+        Bad beyond ``level`` if the head was different before, and beyond ``limit`` in any case (None: never).
+    at_once
+        Whether a value beyond ``limit`` is told without a second sample.
+    """
+
+    kind: str
+    metric: str
+    high: bool
+    level: float
+    limit: float | None = None
+    at_once: bool = False
+
+
+def rules(t: Thresholds) -> tuple[Rule, ...]:
+    """Return the rules that compare a head with its own past."""
+    return (
+        Rule(alert.COLLAPSE, "effective_rank", False, t.effective_rank, t.effective_rank_limit),
+        Rule(alert.CONCENTRATION, "mu_K", True, t.incoherence),
+        Rule(alert.CONCENTRATION, "peak", True, t.peak),
+        Rule(alert.EXPLODING_LOGITS, "logit_max", True, t.logit_max, t.logit_limit),
+        Rule(alert.ENTROPY_COLLAPSE, "entropy_share", False, t.entropy_share, t.entropy_limit),
+        Rule(alert.DEAD_HEAD, "query_effect", False, t.query_effect, t.query_effect_limit),
+        Rule(alert.DUPLICATE_HEADS, "nearest", False, t.nearest, t.nearest_limit, at_once=True),
+    )

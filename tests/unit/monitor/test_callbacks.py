@@ -1,9 +1,8 @@
 """The monitor inside Hugging Face's Trainer and Lightning: same samples, reports, stop, resume, end."""
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 import headscape as hs
 from monitor_training import batch_at, trainable
@@ -117,7 +116,9 @@ def test_lightning_loggers_get_the_aggregates(tmp_path):
             return torch.optim.SGD(self.parameters(), lr=1e-3)
 
     class Logger(lightning.loggers.logger.DummyLogger):
-        found = {}
+        def __init__(self):
+            super().__init__()
+            self.found = {}
 
         def log_metrics(self, metrics, step=None):
             self.found[step] = metrics

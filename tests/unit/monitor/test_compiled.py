@@ -3,9 +3,7 @@
 import copy
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 import headscape as hs
 from monitor_training import batch_at, trainable

@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from headscape.energy.delocalization import delocalization
 from headscape.energy.field import energy_field
@@ -24,7 +22,7 @@ def attention_call(rows=2, *, causal=True, mask=None, seed=0, change=None):
     if change is not None:
         change(queries, keys)
     group = ("model.layers", "self")
-    terms = dict(mask=mask, bias=None, scale=SCALE, softcap=None, sinks=None, causal=causal)
+    terms = {"mask": mask, "bias": None, "scale": SCALE, "softcap": None, "sinks": None, "causal": causal}
     return AttentionCall("a", group, 0, torch.nn.Identity(), queries, keys, keys, **terms)
 
 

@@ -6,9 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 import headscape as hs
 from headscape.errors import InputError, ModelError
@@ -156,9 +154,9 @@ def test_a_measure_that_fails_warns_once_and_training_goes_on(healthy_model, mon
 
 def test_a_forward_pass_outside_the_block_is_told(healthy_model):
     monitor = hs.HeadMonitor(healthy_model, every=1)
+    with monitor:
+        pass
     with pytest.warns(UserWarning, match="inside `with monitor:`"):
-        with monitor:
-            pass
         monitor.step()
 
 

@@ -3,10 +3,7 @@
 import socket
 
 import numpy as np
-import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 import headscape as hs
 from monitor_training import batch_at, forward, trainable

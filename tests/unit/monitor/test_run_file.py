@@ -160,14 +160,18 @@ def sinks(path, **others):
     return Sinks(RunHeader(LAYERS, metrics, {"every": 10}), Thresholds(), path, **others), metrics
 
 
+def take_both(found, first, second):
+    found.take(first)
+    found.take(second)
+
+
 def test_a_full_disk_warns_once_and_what_fits_later_is_kept(tmp_path, monkeypatch):
     found, metrics = sinks(tmp_path)
     usual = os.write
     found.take(sample(0, 0.5, metrics))
     monkeypatch.setattr(run_file.os, "write", lambda file, line: usual(file, line[: len(line) // 2]))
     with pytest.warns(UserWarning, match="disk is full.*Training goes on") as told:
-        found.take(sample(10, 0.5, metrics))
-        found.take(sample(20, 0.5, metrics))
+        take_both(found, sample(10, 0.5, metrics), sample(20, 0.5, metrics))
     assert len(told) == 1
     monkeypatch.setattr(run_file.os, "write", usual)
     found.take(sample(30, 0.5, metrics))
@@ -181,8 +185,7 @@ def test_a_failing_report_warns_once(tmp_path):
 
     found, metrics = sinks(tmp_path, report=report)
     with pytest.warns(UserWarning, match="report failed.*dashboard") as told:
-        found.take(sample(0, 0.5, metrics))
-        found.take(sample(10, 0.5, metrics))
+        take_both(found, sample(0, 0.5, metrics), sample(10, 0.5, metrics))
     assert len(told) == 1
     assert found.run.steps.tolist() == [0, 10]
 

@@ -4,9 +4,7 @@ import copy
 from functools import partial
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 import headscape as hs
 from monitor_training import train, trainable

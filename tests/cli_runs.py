@@ -19,7 +19,7 @@ def headscape(*arguments, **options):
     """Run the program in a process of its own."""
     code = "from headscape.cli.main import run; run()"
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(), **options)
+    return subprocess.run(command, capture_output=True, text=True, **{"env": environment(), **options})
 
 
 def headscape_here(monkeypatch, capsys, *arguments):

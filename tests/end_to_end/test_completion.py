@@ -8,6 +8,8 @@ import pytest
 
 from cli_runs import environment, headscape
 
+NAMED = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+"""Lets the shell be named: tests have no shell above them that could be detected."""
 HEAVY = ("torch", "transformers", "numba", "matplotlib", "plotly", "pandas", "zarr", "scipy")
 
 
@@ -44,14 +46,14 @@ def test_options_and_their_words_are_completed(words, expected):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_asks_the_program(shell):
-    done = headscape("--show-completion", shell)
+    done = headscape("--show-completion", shell, env={**environment(), **NAMED})
     assert done.returncode == 0, done.stderr
     assert "_HEADSCAPE_COMPLETE" in done.stdout
 
 
 def test_bash_offers_what_the_program_completes(tmp_path):
     """Source the script in a bash of its own and ask as readline does."""
-    script = headscape("--show-completion", "bash").stdout
+    script = headscape("--show-completion", "bash", env={**environment(), **NAMED}).stdout
     (tmp_path / "headscape").write_text(
         f"#!{sys.executable}\nfrom headscape.cli.main import app; app(prog_name='headscape')\n"
     )
@@ -77,7 +79,7 @@ def test_it_is_installed_for_bash(tmp_path):
             "--install-completion",
             "bash",
         ],
-        env={**environment(), "HOME": str(tmp_path)},
+        env={**environment(), "HOME": str(tmp_path), **NAMED},
         capture_output=True,
         text=True,
     )

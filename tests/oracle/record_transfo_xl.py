@@ -14,14 +14,6 @@ import sys
 import numpy as np
 import torch
 
-# The model calls type_as with a dtype, which torch never had.
-_type_as = torch.Tensor.type_as
-torch.Tensor.type_as = lambda self, other=None, dtype=None: (
-    self.to(dtype) if other is None else _type_as(self, other)
-)
-
-from transformers.models.deprecated.transfo_xl import TransfoXLConfig, TransfoXLLMHeadModel  # noqa: E402
-
 SMALL = {
     "vocab_size": 30,
     "cutoffs": [10, 20],
@@ -45,8 +37,18 @@ CASES = {
 SEGMENTS, LENGTH, BATCH = 3, 5, 2
 
 
+_type_as = torch.Tensor.type_as
+
+
+def type_as(self, other=None, dtype=None):
+    """Also take a dtype, which the model passes though torch never took one."""
+    return self.to(dtype) if other is None else _type_as(self, other)
+
+
 def recorded(name: str, changes: dict) -> dict[str, np.ndarray]:
     """Return the weights of one case, its token ids, and what the model makes of them."""
+    from transformers.models.deprecated.transfo_xl import TransfoXLConfig, TransfoXLLMHeadModel
+
     torch.manual_seed(0)
     config = TransfoXLConfig(**SMALL | changes)
     model = TransfoXLLMHeadModel(config).eval()
@@ -68,6 +70,7 @@ def recorded(name: str, changes: dict) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
+    torch.Tensor.type_as = type_as
     values = {
         f"{name}/{key}": x for name, changes in CASES.items() for key, x in recorded(name, changes).items()
     }

@@ -34,7 +34,7 @@ class HeadHistory:
     ...     history.add(np.log([value]))
     >>> z, usual = history.change(np.log([13.0]))
     >>> bool(z[0] > 20), np.exp(usual).round(2).tolist()
-    (True, [1.15])
+    (True, [1.05])
     """
 
     def __init__(self, window: int, settle: int, reference: int) -> None:

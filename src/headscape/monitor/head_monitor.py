@@ -137,15 +137,8 @@ class HeadMonitor:
             "versions": software_versions("torch"),
         }
         header = RunHeader(self._plan.layers, recorded, about)
-        self._sinks = Sinks(
-            header,
-            self.thresholds,
-            path,
-            on_alert=on_alert,
-            stop_on=stop_on,
-            report=report,
-            per_head=per_head,
-        )
+        told: Any = {"on_alert": on_alert, "stop_on": stop_on, "report": report, "per_head": per_head}
+        self._sinks = Sinks(header, self.thresholds, path, **told)
         self._evaluate, self._reduce = evaluate, reduce
         self._step = 0
         self._look: Look | None = None

@@ -32,6 +32,8 @@ def keep_heads(model: torch.nn.Module, layers: Sequence[LayerHeads]) -> None:
 
 def require_sliceable(model: torch.nn.Module, layers: Sequence[LayerHeads]) -> None:
     """Raise unless the modules are of a known family, in plain linear layers that nothing else shares."""
+    if len({id(model.get_submodule(layer.module)) for layer in layers}) < len(layers):
+        raise shared_weights(model)
     require_plain_layers(model, [part for layer in layers for part in _projections(model, layer.module)])
 
 

@@ -50,8 +50,8 @@ class Spectrum:
 
     @property
     def rank(self) -> int:
-        """The numerical rank: singular values above rounding level of the largest."""
-        values = self.singular_values
+        """The numerical rank: singular values above rounding level of the largest, within the bound."""
+        values = self.singular_values[: self.rank_bound]  # beyond it they are zero, whatever rounding says
         return int((values > len(values) * self.eps * values.max(initial=0.0)).sum())
 
     @property

@@ -33,6 +33,8 @@ def test_rows_sum_to_zero(head):
 @given(heads())
 def test_rank_stays_within_its_bound_and_ranks_are_ordered(head):
     spectrum = energy_spectrum(*head, 0.25)
+    size = 0.25 * np.linalg.norm(head[0]) * np.linalg.norm(head[1])  # rounding is that of the factors
+    assert (spectrum.singular_values[spectrum.rank_bound :] <= 1e-14 * size).all()
     assert spectrum.rank <= spectrum.rank_bound
     if spectrum.rank:
         assert 1 - 1e-9 <= spectrum.stable_rank <= spectrum.effective_rank + 1e-9

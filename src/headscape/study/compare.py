@@ -83,8 +83,8 @@ def compare(
         As for :func:`headscape.analyze`; ``windows`` counts per source. The noise needs several windows: 5 or more
         of each network.
     paired
-        Whether both networks saw the same windows. By default that is seen from their tokens; True demands it, False
-        treats the windows as different ones.
+        Whether both networks saw the same windows. By default that is seen from their tokens; True demands it (and
+        takes windows without tokens, such as those of tensors, one by one), False treats the windows as different ones.
     level
         How often a network may seem to differ from itself on other windows of the same text, over all measures, layers
         and heads together.

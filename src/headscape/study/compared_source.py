@@ -1,6 +1,6 @@
 """One network of a comparison: its heads, their geometry and measures window by window, taken from its study."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -209,6 +209,14 @@ def window_noise(emds: FloatArray64, *, seed: int = 0, splits: int = NOISE_SPLIT
         a, b = (emds[order[:half]].mean(axis=0), emds[order[half : 2 * half]].mean(axis=0))
         found.append(gromov_wasserstein(a, b, one_start=True).distance * np.sqrt(half / n))
     return np.array(found)
+
+
+def noise_floor(noises: Iterable[FloatArray64]) -> float:
+    """Return the distance that window sets of one network stay below in 95 % of cases: the largest of all networks.
+
+    NaN if no network has a noise.
+    """
+    return max((float(np.quantile(noise, 0.95)) for noise in noises if len(noise)), default=float("nan"))
 
 
 def _head_measures(study: Study) -> dict[str, FloatArray64]:

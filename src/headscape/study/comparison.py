@@ -20,7 +20,7 @@ from headscape.output import json_ready
 from headscape.report.comparison_figures import comparison_figures
 from headscape.report.comparison_page import write_comparison_page
 from headscape.study.compared_pair import ComparedPair
-from headscape.study.compared_source import ComparedSource
+from headscape.study.compared_source import ComparedSource, noise_floor
 from headscape.study.comparison_display import comparison_page_data
 from headscape.study.comparison_findings import comparison_findings, headline
 from headscape.study.comparison_notices import comparison_notices
@@ -87,7 +87,7 @@ class Comparison:
         """The noise floor of every network: distances between halves of its windows, scaled to all windows."""
         rows = [
             {
-                "noise": float(np.quantile(source.noise, 0.95)) if len(source.noise) else np.nan,
+                "noise": noise_floor([source.noise]),
                 "median": float(np.median(source.noise)) if len(source.noise) else np.nan,
                 "splits": len(source.noise),
                 "windows": source.windows,

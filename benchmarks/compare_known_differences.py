@@ -5,12 +5,10 @@ text, and pairs of window sets of one and the same model. The table goes into do
 """
 
 import argparse
+import copy
 import dataclasses
-import importlib
-import inspect
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ COLUMNS = ["what is compared", "result"]
 PAIRS, POOL, WINDOWS, LENGTH = 200, 40, 6, 64
 STEPS, CHECKPOINTS = 2500, (0, 50, 100, 200, 400, 800, 1600, 2500)
 AMOUNTS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-CODE = ("argparse", "inspect", "typing")
+TEXT_WINDOWS, TEXT_LENGTH = 12, 96
 Rows = Iterator[tuple[str, str]]
 
 
@@ -54,16 +52,19 @@ def false_alarms() -> Rows:
 
 def kinds_of_text() -> Rows:
     """Compare prose with code, and prose with prose."""
-    code = "\n".join(inspect.getsource(importlib.import_module(name)) for name in CODE)
-    prose = cases.all_topics()
+    prose = cases.prose()
     half = len(prose) // 2
-    texts = {"prose and code": (prose, code), "two halves of the prose": (prose[:half], prose[half:])}
+    texts = {"prose and code": (prose, cases.code()), "two halves of the prose": (prose[:half], prose[half:])}
     for name, each in texts.items():
-        pair = hs.compare([cases.study_of(cases.tiny(), text, sample="random") for text in each]).pair()
-        heads, layers = (len(cases.changed(pair, level)) for level in ("head", "layer"))
-        largest = pair.changes["times_noise"].max()
-        told = f"{heads} of 16 heads and {layers} of 4 layers changed, at most {largest:.1f} times the noise"
-        yield name, told
+        sizes = {"windows": TEXT_WINDOWS, "length": TEXT_LENGTH, "sample": "random"}
+        pair = hs.compare([cases.study_of(cases.tiny(), text, **sizes) for text in each]).pair()
+        largest = pair.changes.sort_values("times_noise").iloc[-1]
+        count = int((pair.changes["verdict"] == "changed").sum())
+        told = f"largest {largest.times_noise:.1f} times the noise, in {largest.measure}"
+        yield (
+            f"{name}, {TEXT_WINDOWS} windows of {TEXT_LENGTH} tokens each",
+            f"{count} of {len(pair.changes)} differences exceed the noise, {told}",
+        )
 
 
 def permuted() -> Rows:
@@ -102,50 +103,49 @@ def pruned() -> Rows:
         )
 
 
-def checkpoints(folder: Path) -> Rows:
+def checkpoints() -> Rows:
     """Compare the checkpoints of one training run, given in a shuffled order."""
+    kept: dict[int, Any] = {}
 
     def keep(step: int, model: Any, tokenizer: Any) -> None:
-        if step in CHECKPOINTS and not (folder / str(step)).exists():
-            model.save_pretrained(folder / str(step))
-            tokenizer.save_pretrained(folder / str(step))
+        if step in CHECKPOINTS:
+            kept[step] = cases.study_of(hs.load_model(copy.deepcopy(model), tokenizer=tokenizer))
 
-    if not all((folder / str(step)).exists() for step in CHECKPOINTS):
-        train_tiny_model.train(STEPS, keep)
+    train_tiny_model.train(STEPS, keep)
     shuffled = [CHECKPOINTS[0], *np.random.default_rng(0).permutation(CHECKPOINTS[1:]).tolist()]
-    studies = [cases.study_of(hs.load_model(folder / str(step))) for step in shuffled]
-    found = hs.compare(studies, names=[str(step) for step in shuffled])
+    found = hs.compare([kept[step] for step in shuffled], names=[str(step) for step in shuffled])
     yield (
         f"checkpoints after {', '.join(map(str, CHECKPOINTS))} steps, shuffled",
         f"path: {', '.join(found.path)}",
     )
 
 
+PARTS: dict[str, Callable[[], Rows]] = {
+    "identical": identical,
+    "alarms": false_alarms,
+    "texts": kinds_of_text,
+    "order": permuted,
+    "noise": noisy,
+    "pruned": pruned,
+    "checkpoints": checkpoints,
+}
+
+
 def main() -> None:
-    """Run, print and write the table."""
+    """Run, print and write the table; parts that are not run keep their rows."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--checkpoints", type=Path, help="folder for the training checkpoints; default: temporary"
-    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts; all by default")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.checkpoints or Path(temporary)
-        parts: list[Callable[[], Rows]] = [
-            identical,
-            false_alarms,
-            kinds_of_text,
-            permuted,
-            noisy,
-            pruned,
-            lambda: checkpoints(folder),
-        ]
-        rows = []
-        for part in parts:
-            for row in part():
-                print(" | ".join(row), flush=True)
-                rows.append(list(row))
-    RESULTS.write_text(json.dumps({"columns": COLUMNS, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    known = json.loads(RESULTS.read_text(encoding="utf-8"))["parts"] if RESULTS.exists() else {}
+    for name in options.parts or PARTS:
+        known[name] = []
+        for row in PARTS[name]():
+            print(" | ".join(row), flush=True)
+            known[name].append(list(row))
+        rows = [row for part in PARTS for row in known.get(part, ())]
+        found = {"columns": COLUMNS, "rows": rows, "parts": known}
+        RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

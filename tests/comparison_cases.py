@@ -1,7 +1,11 @@
 """Networks to compare: the tiny model, and copies of it with known differences."""
 
+import argparse
+import ast
 import copy
 import dataclasses
+import inspect
+import typing
 from functools import cache
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -97,6 +101,23 @@ def pairs_are_of_order(pair, layer, order=ORDER):
 def all_topics():
     """Return all text that the tiny model was trained on."""
     return "\n\n".join(topics[name] for name in sorted(topics))
+
+
+def prose():
+    """Return the paragraphs of running text in what the tiny model was trained on."""
+    paragraphs = all_topics().split("\n\n")
+    return "\n\n".join(
+        p for p in paragraphs if len(p) > 200 and all(line[:1].isalpha() for line in p.split("\n"))
+    )
+
+
+def code():
+    """Return Python code without comments and docstrings."""
+    tree = ast.parse("\n".join(inspect.getsource(module) for module in (argparse, inspect, typing)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
 
 
 def study_of_all_topics(**options):

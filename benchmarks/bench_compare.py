@@ -1,6 +1,7 @@
 """Comparisons: two networks that are analyzed already, their head EMDs, the test against the noise, memory."""
 
 import time
+from itertools import combinations
 
 import numpy as np
 

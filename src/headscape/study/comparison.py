@@ -137,9 +137,19 @@ class Comparison:
         return pd.DataFrame(rows, columns=["a", "b", "what", "why"])
 
     @cached_property
+    def head_distances(self) -> pd.DataFrame:
+        """Mean tree EMD between heads of the same number on the same windows; NaN where heads are not matched so."""
+        return self._matrix("head_distance")
+
+    @cached_property
     def map(self) -> pd.DataFrame:
-        """Coordinates of the networks from their distances (multidimensional scaling): x, y."""
-        places = network_map(self.distances.to_numpy())
+        """Coordinates of the networks (multidimensional scaling): x, y.
+
+        From :attr:`head_distances` where all networks have them, such as checkpoints of one run, else from
+        :attr:`distances`: geometries alone do not tell in which order a network came to them.
+        """
+        by_head = self.head_distances.to_numpy()
+        places = network_map(by_head if np.isfinite(by_head).all() else self.distances.to_numpy())
         return pd.DataFrame(places, columns=["x", "y"], index=pd.Index(self.names, name="source"))
 
     @cached_property

@@ -15,6 +15,8 @@ from headscape.study.pair_tests import CHANGED, IDENTICAL, UNKNOWN
 MOST_NAMED = 8
 GROW = ("network_entropy", "folders")
 """Measures of a whole network that grow with its number of heads."""
+OF_HEAD_ALONE = ("patterns", "mu_K", "k90")
+"""Measures that change with the head itself only; distances and Haar entropy change with the other heads too."""
 MOST = 0.5
 """From this share of the heads on, a network changed throughout."""
 
@@ -110,8 +112,7 @@ class PairWords:
     def differing(self) -> list[int]:
         """Layers whose heads do anything else on the same windows, be it less than the noise."""
         rows = self.pair.at("layer")
-        # The distances of a head change even if only others do.
-        rows = rows[(rows["verdict"] != IDENTICAL) & (rows["measure"] != "geometry")]
+        rows = rows[(rows["verdict"] != IDENTICAL) & rows["measure"].isin(OF_HEAD_ALONE)]
         return sorted({int(layer) for layer in rows["layer"]}) if self.pair.windows == "same" else []
 
     @property

@@ -1,8 +1,6 @@
 """Comparing networks: copies of the tiny model whose differences are known."""
 
-import argparse
 import dataclasses
-import inspect
 import sys
 
 import numpy as np
@@ -14,12 +12,13 @@ pytest.importorskip("transformers")
 
 import headscape as hs
 from comparison_cases import (
-    all_topics,
     changed,
+    code,
     copy_of_tiny,
     distances_beyond_noise,
     false_alarms,
     pairs_are_of_order,
+    prose,
     study_of_all_topics,
     tiny,
     tiny_study,
@@ -133,15 +132,13 @@ def test_false_alarms_are_at_most_five_percent():
     assert distances_beyond_noise(study, pairs=200, windows=6) <= 10
 
 
-def test_prose_and_code_are_told_apart_and_prose_and_prose_are_not():
-    prose, code = all_topics(), inspect.getsource(argparse)
-    half = len(prose) // 2
-    small = {"windows": 5, "length": 32, "sample": "random", "n_iter": 1}
-    apart = compare([tiny(), tiny()], inputs_each=[prose, code], **small).pair()
-    alike = compare([tiny(), tiny()], inputs_each=[prose[:half], prose[half:]], **small).pair()
-    assert (apart.windows, alike.windows) == ("other", "other")
-    assert "changed" in set(apart.changes["verdict"])
-    assert "changed" not in set(alike.changes["verdict"])
+@pytest.mark.real
+def test_prose_and_code_are_told_apart():
+    sizes = {"windows": 12, "length": 96, "sample": "random"}
+    pair = compare([analyzed(tiny(), text, **sizes) for text in (prose(), code())]).pair()
+    assert pair.windows == "other"
+    assert "separator" in changed(pair, "network")
+    assert pair.times_noise > 1
 
 
 def test_two_ranges_of_layers_of_one_model():
@@ -224,6 +221,8 @@ def test_a_pruned_model_names_its_heads_and_what_they_changed():
     patterns = pair.at("layer", "patterns").set_index("layer")["verdict"]
     assert patterns[[0, 1]].tolist() == ["identical", "identical"]
     assert "identical" not in patterns[[2, 3]].tolist()
+    assert "1.2 and 1.3" in found.headline
+    assert "layers 2 and 3 changed" in found.headline
 
 
 def test_another_shape_is_compared_as_far_as_it_goes():

@@ -148,15 +148,17 @@ class Comparison:
         From :attr:`head_distances` where all networks have them, such as checkpoints of one run, else from
         :attr:`distances`: geometries alone do not tell in which order a network came to them.
         """
-        by_head = self.head_distances.to_numpy()
-        places = network_map(by_head if np.isfinite(by_head).all() else self.distances.to_numpy())
+        places = network_map(self._between())
         return pd.DataFrame(places, columns=["x", "y"], index=pd.Index(self.names, name="source"))
 
     @cached_property
     def path(self) -> tuple[str, ...]:
-        """The networks in the order of the first coordinate of the map, beginning at the end nearer to the first."""
-        order = [str(name) for name in self.map["x"].sort_values(kind="stable").index]
-        return tuple(order if 2 * order.index(self.names[0]) < len(order) else order[::-1])
+        """The networks from the first on, always to the nearest that is left, by the distances of :attr:`map`."""
+        between, order = self._between(), [0]
+        while len(order) < len(self.sources):
+            rest = [i for i in range(len(self.sources)) if i not in order]
+            order.append(min(rest, key=lambda i: between[order[-1], i]))
+        return tuple(self.names[i] for i in order)
 
     @cached_property
     def headline(self) -> str:
@@ -258,6 +260,10 @@ class Comparison:
 
     def _names(self, pair: ComparedPair) -> tuple[str, str]:
         return self.names[pair.a], self.names[pair.b]
+
+    def _between(self) -> NDArray[np.float64]:
+        by_head = self.head_distances.to_numpy()
+        return np.asarray(by_head if np.isfinite(by_head).all() else self.distances.to_numpy())
 
     def _matrix(self, attribute: str) -> pd.DataFrame:
         values = np.zeros((len(self.sources),) * 2)

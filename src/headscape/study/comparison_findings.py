@@ -271,7 +271,7 @@ def _order(sources: Sequence[ComparedSource], pairs: Sequence[ComparedPair], pat
     told = "the order in which they were given" if list(path) == names else f"the order {', '.join(path)}"
     far = ", ".join(f"{names[i]} {steps[i]:.3g}" for i in range(1, len(names)))
     return Finding(
-        f"Along the main direction of their distances the networks follow {told}.",
+        f"From {names[0]} always on to the nearest network, they follow {told}.",
         Question.where,
         f"distances from {names[0]}: {far}",
     )

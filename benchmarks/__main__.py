@@ -2,6 +2,7 @@
 
 from benchmarks import (
     bench_capture,
+    bench_compare,
     bench_energy,
     bench_geometry,
     bench_haar,
@@ -22,5 +23,6 @@ run(
         "patterns": bench_patterns.rows,
         "pruning": bench_pruning.rows,
         "report": bench_report.rows,
+        "compare": bench_compare.rows,
     }
 )

@@ -94,10 +94,10 @@ def long_report(folder: Path) -> Path:
 
 
 def random_capture(
-    windows: int, layers: int, heads: int, kv_heads: int, length: int, width: int
+    windows: int, layers: int, heads: int, kv_heads: int, length: int, width: int, seed: int = 0
 ) -> hs.Capture:
     """Return a capture of random queries and keys."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     queries = rng.normal(size=(windows, layers, heads, length, width)).astype(np.float32)
     keys = rng.normal(size=(windows, layers, kv_heads, length, width)).astype(np.float32)
     return hs.Capture.from_arrays(queries, keys, tokens=[f"token{i}" for i in range(length)])

@@ -10,6 +10,7 @@ first half, so that heads learn to look back at earlier tokens and to copy what 
 import argparse
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -63,8 +64,14 @@ def batch_of(ids: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
     return torch.from_numpy(windows)
 
 
-def train(steps: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Train and return the model with its tokenizer; the loss goes to standard error."""
+Reached = Callable[[int, LlamaForCausalLM, PreTrainedTokenizerFast], None]
+
+
+def train(steps: int, reached: Reached | None = None) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """Train and return the model with its tokenizer; the loss goes to standard error.
+
+    ``reached`` is called with the number of steps taken, from 0 on, and the model as it is then.
+    """
     torch.manual_seed(SEED)
     rng = np.random.default_rng(SEED)
     text = "\n\n".join(topics[name] for name in sorted(topics))
@@ -72,6 +79,8 @@ def train(steps: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     ids = np.asarray(tokenizer(text)["input_ids"], dtype=np.int64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.05)
     for step in range(steps):
+        if reached is not None:
+            reached(step, model, tokenizer)
         for group in optimizer.param_groups:
             warm = min(1.0, (step + 1) / 100)
             group["lr"] = 4e-3 * warm * (0.05 + 0.95 * (1 + math.cos(math.pi * step / steps)) / 2)
@@ -83,6 +92,8 @@ def train(steps: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         optimizer.step()
         if step % 100 == 0 or step == steps - 1:
             sys.stderr.write(f"step {step:5d}  loss {loss.item():.3f}\n")
+    if reached is not None:
+        reached(steps, model, tokenizer)
     return model.eval(), tokenizer
 
 

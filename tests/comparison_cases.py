@@ -1,7 +1,11 @@
 """Networks to compare: the tiny model, and copies of it with known differences."""
 
+import argparse
+import ast
 import copy
 import dataclasses
+import inspect
+import typing
 from functools import cache
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -10,7 +14,8 @@ import numpy as np
 import torch
 
 import headscape as hs
-from headscape.study.compared_source import ComparedSource, scaled_emds
+from headscape.analysis.comparison.gromov_wasserstein import gromov_wasserstein
+from headscape.study.compared_source import ComparedSource, noise_floor, scaled_emds, window_noise
 from headscape.study.head_matching import Matching
 from headscape.study.pair_tests import PairTests
 from headscape.study.source_words import about_source, original_heads
@@ -86,22 +91,65 @@ def changed(pair, level="layer"):
     return {tuple(row) if len(columns) > 1 else row[0] for row in rows[columns].to_numpy().tolist()}
 
 
+def pairs_are_of_order(pair, layer, order=ORDER):
+    """Tell whether every head was found: in the layer where ``order`` put it, elsewhere at its own place."""
+    own = {(row.layer_a, row.head_a): (row.layer_b, row.head_b) for row in pair.correspondence.itertuples()}
+    moved = {(layer, head): (layer, place) for place, head in enumerate(order)}
+    return own == {head: moved.get(head, head) for head in tiny_study().data.heads}
+
+
+def all_topics():
+    """Return all text that the tiny model was trained on."""
+    return "\n\n".join(topics[name] for name in sorted(topics))
+
+
+def prose():
+    """Return the paragraphs of running text in what the tiny model was trained on."""
+    paragraphs = all_topics().split("\n\n")
+    return "\n\n".join(
+        p for p in paragraphs if len(p) > 200 and all(line[:1].isalpha() for line in p.split("\n"))
+    )
+
+
+def code():
+    """Return Python code without comments and docstrings."""
+    tree = ast.parse("\n".join(inspect.getsource(module) for module in (argparse, inspect, typing)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
 def study_of_all_topics(**options):
     """Analyze the tiny model on random windows of all text that it was trained on."""
-    text = "\n\n".join(topics[name] for name in sorted(topics))
-    return study_of(tiny(), text, sample="random", **options)
+    return study_of(tiny(), all_topics(), sample="random", **options)
+
+
+def disjoint_sets(study, pairs, windows):
+    """Yield pairs of disjoint window sets of a study, drawn at random."""
+    rng = np.random.default_rng(1)
+    for _ in range(pairs):
+        order = rng.permutation(study.windows)
+        yield order[:windows], order[windows : 2 * windows]
 
 
 def false_alarms(study, *, pairs, windows, matched="number"):
     """Count the pairs of disjoint window sets of one study between which something seems to change."""
     about = about_source(tiny(), study)
     source = ComparedSource.of_study("tiny", study, about, original_heads(study, about))
-    emds, heads, rng = scaled_emds(study), np.arange(len(source.heads)), np.random.default_rng(1)
+    emds, heads = scaled_emds(study), np.arange(len(source.heads))
     alarms = 0
-    for seed in range(pairs):
-        order = rng.permutation(study.windows)
-        chosen = (order[:windows], order[windows : 2 * windows])
+    for seed, chosen in enumerate(disjoint_sets(study, pairs, windows)):
         tests = PairTests(source, source, (emds, emds), chosen, Matching(matched, heads, heads))
         _, changes = tests.run(paired=False, level=0.02, seed=seed)
         alarms += "changed" in set(changes["verdict"])
     return alarms
+
+
+def distances_beyond_noise(study, *, pairs, windows):
+    """Count the pairs of disjoint window sets of one study whose geometries are farther apart than the noise."""
+    emds, found = scaled_emds(study), 0
+    for chosen in disjoint_sets(study, pairs, windows):
+        a, b = (emds[one].mean(axis=0) for one in chosen)
+        found += gromov_wasserstein(a, b).distance > noise_floor([window_noise(emds[one]) for one in chosen])
+    return found

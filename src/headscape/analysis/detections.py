@@ -101,7 +101,7 @@ def detections(layout: Layout) -> Detections:
     """
     matrices = _places(layout)
     left_out: dict[str, str] = {}
-    patches = _patches(layout.tokens)
+    patches = patch_places(layout.tokens)
     if layout.cross:
         matrices |= {"diagonal_alignment": _alignment(layout.visible.shape)}
     elif patches is not None:
@@ -226,8 +226,15 @@ def is_separator(token: str) -> bool:
     return not part and not any(letter.isalnum() for letter in text)
 
 
-def _patches(tokens: tuple[str, ...]) -> tuple[int, NDArray[np.int64]] | None:
-    """Return the number of the model's own tokens and the (row, column) of every patch; None for text."""
+def patch_places(tokens: tuple[str, ...]) -> tuple[int, NDArray[np.int64]] | None:
+    """Return the number of the model's own tokens and the (row, column) of every patch; None for text.
+
+    Examples
+    --------
+    >>> patch_places(("[0]", "0,0", "0,1"))
+    (1, array([[0, 0],
+           [0, 1]]))
+    """
     own = next((i for i, token in enumerate(tokens) if not _OWN_TOKEN.fullmatch(token)), len(tokens))
     places = [_PATCH.fullmatch(token) for token in tokens[own:]]
     found = [(int(place.group(1)), int(place.group(2))) for place in places if place is not None]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
-from headscape.cli.given import check_given, inputs_of, loading_of, parse_numbers
+from headscape.cli.given import check_given, inputs_of, loading_of, parse_numbers, require_file
 from headscape.cli.options import (
     INPUTS,
     RUN,
@@ -34,6 +34,8 @@ COMPARED = {
     **TENSORS,
     **STACK,
     "layers": option(str | None, "Only these layers of every network, for example 0-5,8."),
+    "text_each": option(list[Path] | None, "Text file of one network; repeat it for each, in their order."),
+    "layers_each": option(list[str] | None, "Layers of one network; repeat it for each, in their order."),
     "names": option(str | None, "What the networks are called, separated by commas."),
     **THREADS,
     **RUN,
@@ -52,12 +54,15 @@ def compare(
     Models are analyzed first; studies are taken as they are. An interrupted run resumes when called again in the same
     way.
 
-    Example:  headscape compare model/ finetuned/ --text book.txt -o out/compared
+    Examples:  headscape compare model/ finetuned/ --text book.txt -o out/compared
+
+    headscape compare default default --layers-each 0-14 --layers-each 15-29 -o out/halves
     """
     if len(sources) < 2:
         raise InputError(f"compare needs at least two sources, but got {len(sources)}.")
     _check(sources, given)
     inputs, layers = inputs_of(given), parse_numbers(given.layers, "--layers")
+    inputs_each, layers_each = _each(sources, given)
     names = None if given.names is None else [name.strip() for name in given.names.split(",")]
     folder = output_folder(out)
     from headscape.analysis.comparison.gromov_wasserstein import require_pot
@@ -74,7 +79,9 @@ def compare(
             inputs,
             out=folder,
             names=names,
+            inputs_each=inputs_each,
             layers=layers,
+            layers_each=layers_each,
             windows=given.windows,
             length=given.length,
             sample=given.sample.value,
@@ -88,6 +95,30 @@ def compare(
         progress("writing the report", 1, 1)
         report = found.report(folder / "report.html")
     _tell(Console(quiet=given.quiet, json=given.json), found, folder, report)
+
+
+def _each(
+    sources: list[str], given: SimpleNamespace
+) -> tuple[list[Path] | None, list[list[int] | None] | None]:
+    """Return the text and the layers of every network, where they were given one by one."""
+    n = len(sources)
+    for name, shared in (("text_each", ("text", "images")), ("layers_each", ("layers",))):
+        flag, values = f"--{name.replace('_', '-')}", getattr(given, name)
+        if values and len(values) != n:
+            raise InputError(
+                f"{flag} must be given once per network ({n} times), but was given {len(values)} times."
+            )
+        both = [other for other in shared if values and getattr(given, other)]
+        if both:
+            raise InputError(f"specify either --{both[0]} or {flag}, not both.")
+    from headscape.study.source import MODEL, source_kind
+
+    for path, source in zip(given.text_each or (), sources, strict=False):
+        require_file(path, "--text-each")
+        if source_kind(source) != MODEL:
+            raise InputError(f"--text-each is for models, but {source} is a {source_kind(source)}.")
+    layers = [parse_numbers(text, "--layers-each") for text in given.layers_each or ()]
+    return given.text_each or None, layers or None
 
 
 def _check(sources: list[str], given: SimpleNamespace) -> None:

@@ -83,8 +83,8 @@ def compare(
         As for :func:`headscape.analyze`; ``windows`` counts per source. The noise needs several windows: 5 or more
         of each network.
     paired
-        Whether both networks saw the same windows. By default that is seen from their tokens; True demands it, False
-        treats the windows as different ones.
+        Whether both networks saw the same windows. By default that is seen from their tokens; True demands it (and
+        takes windows without tokens, such as those of tensors, one by one), False treats the windows as different ones.
     level
         How often a network may seem to differ from itself on other windows of the same text, over all measures, layers
         and heads together.
@@ -123,6 +123,7 @@ def compare(
     start = time.perf_counter()
     opened = [open_source(source, tokenizer=tokenizer, field=field) for source, _, _ in given]
     called = source_names(opened, names, [(of, limit) for _, of, limit in given])
+    _require_models(opened, called, inputs, inputs_each, length)
     parameters: dict[str, Any] = {
         "names": list(called),
         "hashes": [source_hash(source) for source in opened],
@@ -269,6 +270,23 @@ def _given(
             raise InputError(f"{name}_each must have one entry per source ({n}), but has {len(many)}.")
         each[name] = [one] * n if many is None else many
     return list(zip(sources, each["inputs"], each["layers"], strict=True))
+
+
+def _require_models(
+    opened: Sequence[Source],
+    names: Sequence[str],
+    inputs: Any,
+    inputs_each: Sequence[Any] | None,
+    length: int | None,
+) -> None:
+    """Raise if something is said about windows that no model reads: other sources have theirs already."""
+    models = [isinstance(source, Model) for source in opened]
+    said = [name for name, value in (("inputs", inputs), ("length", length)) if value is not None]
+    if said and not any(models):
+        raise InputError(f"{said[0]} is for models, but every source has its windows already: leave it out.")
+    for name, is_model, of in zip(names, models, inputs_each or (), strict=False):
+        if of is not None and not is_model:
+            raise InputError(f"inputs_each must be None for {name}, which has its windows already.")
 
 
 def _is_enough(study: Study, asked: Mapping[str, Any], options: Mapping[str, Any]) -> bool:

@@ -85,6 +85,13 @@ class ComparedPair:
         """The distance in units of the noise; NaN where there is no noise to compare with."""
         return self.distance / self.noise if self.noise > 0 else (0.0 if self.distance == 0 else np.nan)
 
+    @property
+    def head_distance(self) -> float:
+        """Mean tree EMD between heads of the same number on the same windows; NaN where heads are not matched so."""
+        if self.matched != "number" or not self.emd.size:
+            return float("nan")
+        return float(np.trace(self.emd) / len(self.emd))
+
     def at(self, level: str, measure: str | None = None) -> pd.DataFrame:
         """Return the changes of one level, of one measure or of all."""
         rows = self.changes[self.changes["level"] == level]

@@ -20,7 +20,7 @@ from headscape.output import json_ready
 from headscape.report.comparison_figures import comparison_figures
 from headscape.report.comparison_page import write_comparison_page
 from headscape.study.compared_pair import ComparedPair
-from headscape.study.compared_source import ComparedSource
+from headscape.study.compared_source import ComparedSource, noise_floor
 from headscape.study.comparison_display import comparison_page_data
 from headscape.study.comparison_findings import comparison_findings, headline
 from headscape.study.comparison_notices import comparison_notices
@@ -87,7 +87,7 @@ class Comparison:
         """The noise floor of every network: distances between halves of its windows, scaled to all windows."""
         rows = [
             {
-                "noise": float(np.quantile(source.noise, 0.95)) if len(source.noise) else np.nan,
+                "noise": noise_floor([source.noise]),
                 "median": float(np.median(source.noise)) if len(source.noise) else np.nan,
                 "splits": len(source.noise),
                 "windows": source.windows,
@@ -137,16 +137,28 @@ class Comparison:
         return pd.DataFrame(rows, columns=["a", "b", "what", "why"])
 
     @cached_property
+    def head_distances(self) -> pd.DataFrame:
+        """Mean tree EMD between heads of the same number on the same windows; NaN where heads are not matched so."""
+        return self._matrix("head_distance")
+
+    @cached_property
     def map(self) -> pd.DataFrame:
-        """Coordinates of the networks from their distances (multidimensional scaling): x, y."""
-        places = network_map(self.distances.to_numpy())
+        """Coordinates of the networks (multidimensional scaling): x, y.
+
+        From :attr:`head_distances` where all networks have them, such as checkpoints of one run, else from
+        :attr:`distances`: geometries alone do not tell in which order a network came to them.
+        """
+        places = network_map(self._between())
         return pd.DataFrame(places, columns=["x", "y"], index=pd.Index(self.names, name="source"))
 
     @cached_property
     def path(self) -> tuple[str, ...]:
-        """The networks in the order of the first coordinate of the map, beginning at the end nearer to the first."""
-        order = [str(name) for name in self.map["x"].sort_values(kind="stable").index]
-        return tuple(order if 2 * order.index(self.names[0]) < len(order) else order[::-1])
+        """The networks from the first on, always to the nearest that is left, by the distances of :attr:`map`."""
+        between, order = self._between(), [0]
+        while len(order) < len(self.sources):
+            rest = [i for i in range(len(self.sources)) if i not in order]
+            order.append(min(rest, key=lambda i: between[order[-1], i]))
+        return tuple(self.names[i] for i in order)
 
     @cached_property
     def headline(self) -> str:
@@ -248,6 +260,10 @@ class Comparison:
 
     def _names(self, pair: ComparedPair) -> tuple[str, str]:
         return self.names[pair.a], self.names[pair.b]
+
+    def _between(self) -> NDArray[np.float64]:
+        by_head = self.head_distances.to_numpy()
+        return np.asarray(by_head if np.isfinite(by_head).all() else self.distances.to_numpy())
 
     def _matrix(self, attribute: str) -> pd.DataFrame:
         values = np.zeros((len(self.sources),) * 2)

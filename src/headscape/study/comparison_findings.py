@@ -10,7 +10,7 @@ from headscape.output import counted
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
 from headscape.study.measure_words import noise_words, words_of
-from headscape.study.pair_words import GROW, PairWords, listed, named, pair_headline, ranged
+from headscape.study.pair_words import GROW, PairWords, listed, named, pair_headline, ranged, remaining_heads
 from headscape.study.stages.finding import Asked, Finding
 
 MOST_EFFECTS = 3
@@ -109,15 +109,8 @@ def _where(words: PairWords) -> Iterator[Finding]:
 
 
 def _of_removed(words: PairWords) -> Finding:
-    layers = sorted({layer for layer, _ in words.removed})
-    left = [layer for layer in words.touched if layer in layers or layer > min(layers)]
     said = f"{words.pruned.name} lacks {counted(len(words.removed), 'head')}: {named(words.removed)}"
-    after = (
-        f"the remaining heads of {ranged(left, 'layer')} changed with them"
-        if left
-        else "the remaining heads stayed within the noise"
-    )
-    return Finding(f"{said}; {after}.", Question.where)
+    return Finding(f"{said}; {remaining_heads(words)}.", Question.where)
 
 
 def _of_measures(words: PairWords) -> Iterator[Finding]:
@@ -278,7 +271,7 @@ def _order(sources: Sequence[ComparedSource], pairs: Sequence[ComparedPair], pat
     told = "the order in which they were given" if list(path) == names else f"the order {', '.join(path)}"
     far = ", ".join(f"{names[i]} {steps[i]:.3g}" for i in range(1, len(names)))
     return Finding(
-        f"Along the main direction of their distances the networks follow {told}.",
+        f"From {names[0]} always on to the nearest network, they follow {told}.",
         Question.where,
         f"distances from {names[0]}: {far}",
     )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.analysis.comparison.assignment import assigned_heads, cross_emd
+from headscape.analysis.detections import patch_places
 from headscape.engine import Engine, Progress
 from headscape.study.compared_pair import NOTHING
 from headscape.study.compared_source import ComparedSource
@@ -34,20 +35,32 @@ class Matching:
     columns: IntArray
 
 
-def common_windows(a: Study, b: Study) -> list[tuple[int, int]]:
-    """Return the pairs of windows with the same tokens; without tokens, all windows if the inputs are the same."""
-    first, second = (study.about.get("input_hash") for study in (a, b))
-    if first and first == second and a.windows == b.windows:
-        return [(window, window) for window in range(a.windows)]
+def common_windows(a: Study, b: Study, *, demanded: bool = False) -> list[tuple[int, int]]:
+    """Return the pairs of windows with the same tokens.
+
+    Windows without tokens (tensors, and images, whose patches are called the same in all of them) are the same, one by
+    one, if the inputs are, or if that is ``demanded``.
+    """
+    named = [_has_text(study) for study in (a, b)]
+    if not all(named):
+        first, second = (study.about.get("input_hash") for study in (a, b))
+        same = (bool(first) and first == second) or (demanded and not any(named))
+        return [(window, window) for window in range(a.windows)] if same and a.windows == b.windows else []
     places: dict[Any, list[int]] = defaultdict(list)
     for window in range(b.windows):
         places[_tokens(b, window)].append(window)
     pairs = []
     for window in range(a.windows):
-        tokens = _tokens(a, window)
-        if any(tokens) and places[tokens]:
-            pairs.append((window, places[tokens].pop(0)))
+        same_tokens = places[_tokens(a, window)]
+        if same_tokens:
+            pairs.append((window, same_tokens.pop(0)))
     return pairs
+
+
+def _has_text(study: Study) -> bool:
+    """Tell whether the windows have tokens that say what was read."""
+    tokens = study.data.tokens(0)
+    return bool(tokens) and patch_places(tokens) is None
 
 
 def _tokens(study: Study, window: int) -> tuple[tuple[str, ...], ...]:

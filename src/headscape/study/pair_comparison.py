@@ -16,7 +16,7 @@ from headscape.errors import HeadscapeError, InputError
 from headscape.models.loading import Model
 from headscape.recorder.inputs import WindowInput
 from headscape.study.compared_pair import NOTHING, ComparedPair
-from headscape.study.compared_source import ComparedSource, scaled_emds
+from headscape.study.compared_source import ComparedSource, noise_floor, scaled_emds
 from headscape.study.head_matching import Matching, common_windows, emd_between, matched_heads
 from headscape.study.head_outputs import head_outputs
 from headscape.study.measure_words import words_of
@@ -64,7 +64,7 @@ class PairComparison:
     def run(self) -> ComparedPair:
         """Compare geometries, heads and measures, and put each difference beside the noise."""
         a, b = self.a, self.b
-        windows = [] if self.paired is False else common_windows(a.study, b.study)
+        windows = [] if self.paired is False else common_windows(a.study, b.study, demanded=bool(self.paired))
         if self.paired and not windows:
             raise InputError(
                 f"{a.source.name} and {b.source.name} have no window in common, but paired=True asks for the same "
@@ -81,14 +81,13 @@ class PairComparison:
         tests = PairTests(a.source, b.source, emds, chosen, matching, moved)
         self.progress("testing against the noise", 0, 1)
         test, changes = tests.run(paired=bool(windows), level=self.level, seed=self.seed)
-        noises = [source.noise for source in (a.source, b.source) if len(source.noise)]
         return ComparedPair(
             *self.numbers,
             windows="same" if windows else "other",
             matched=matching.how,
             distance=transport.distance,
             distance_by_number=self._by_number(matching),
-            noise=max((float(np.quantile(noise, 0.95)) for noise in noises), default=np.nan),
+            noise=noise_floor([a.source.noise, b.source.noise]),
             plan=transport.plan,
             emd=emd,
             correspondence=self._correspondence(emd, transport.plan, cka_heads),

@@ -15,6 +15,8 @@ from headscape.study.pair_tests import CHANGED, IDENTICAL, UNKNOWN
 MOST_NAMED = 8
 GROW = ("network_entropy", "folders")
 """Measures of a whole network that grow with its number of heads."""
+OF_HEAD_ALONE = ("patterns", "mu_K", "k90")
+"""Measures that change with the head itself only; distances and Haar entropy change with the other heads too."""
 MOST = 0.5
 """From this share of the heads on, a network changed throughout."""
 
@@ -106,6 +108,13 @@ class PairWords:
         """Layers that changed as a whole or in some of their heads."""
         return sorted({*self.layers, *(layer for layer, _ in self.heads)})
 
+    @cached_property
+    def differing(self) -> list[int]:
+        """Layers whose heads do anything else on the same windows, be it less than the noise."""
+        rows = self.pair.at("layer")
+        rows = rows[(rows["verdict"] != IDENTICAL) & rows["measure"].isin(OF_HEAD_ALONE)]
+        return sorted({int(layer) for layer in rows["layer"]}) if self.pair.windows == "same" else []
+
     @property
     def throughout(self) -> bool:
         """Whether most of the heads changed."""
@@ -135,6 +144,8 @@ def pair_headline(words: PairWords) -> str:
             return "Too few windows to tell them apart; whatever differs could be noise."
         if not words.removed and not words.moved:
             return "Inside the noise: one network differs as much from itself on other windows."
+        if words.removed and words.differing:
+            return f"{opening}; {remaining_heads(words)}."
         return f"{opening}; the heads of both differ no more than one network on other windows."
     if words.throughout:
         where = f"{len(words.heads)} of {words.n_heads} heads changed, in {_all_layers(words)}"
@@ -172,6 +183,19 @@ def _of_different_networks(words: PairWords) -> str:
     tested = words.pair.at("network")
     found = f"{len(words.measures)} of {len(tested)} measures differ by more than the noise"
     return f"{opening}; {found if times != times else f'their organizations are {far}, and {found}'}."
+
+
+def remaining_heads(words: PairWords) -> str:
+    """Return in which layers the heads that were not removed changed, by more and by less than the noise."""
+    touched = words.touched
+    less = [layer for layer in words.differing if layer not in touched]
+    told = []
+    if touched:
+        told.append(f"the remaining heads of {ranged(touched, 'layer')} changed with them")
+    if less:
+        noun = "those" if touched else "the remaining heads"
+        told.append(f"{noun} of {ranged(less, 'layer')} changed by less than the noise")
+    return " and ".join(told) or "the remaining heads stayed as they were"
 
 
 def _all_layers(words: PairWords) -> str:

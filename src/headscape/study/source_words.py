@@ -8,9 +8,11 @@ from typing import Any
 
 from headscape.errors import InputError
 from headscape.models.loading import Model
+from headscape.output import json_ready
 from headscape.study.compared_source import Heads
 from headscape.study.source import Source
 from headscape.study.study import Study
+from headscape.tensor.digests import content_hash, json_digest
 from headscape.tensor.tensor_windows import TensorWindows
 
 
@@ -58,11 +60,14 @@ def _detailed(title: str, inputs: Any, layers: Collection[int] | None) -> str:
 
 
 def source_hash(source: Source) -> str:
-    """Return a hash of a model's weights, or of the windows that a source has."""
+    """Return a hash of a model's weights, of what a study found, or of the windows that a source has."""
     if isinstance(source, Model):
         return str(source.provenance()["weights_hash"])
     if isinstance(source, Study):
-        return str(source.about.get("input_hash", ""))
+        # Its input alone would not do: two models may have read the same text.
+        found = content_hash(*(organization.emd["head"] for organization in source.organizations))
+        about = {"input": source.about.get("input_hash", ""), "options": source.options, "geometry": found}
+        return json_digest(json_ready({**source.parameters, **about}))
     known = (
         source.input_hash if isinstance(source, TensorWindows) else source.provenance.get("input_hash", "")
     )

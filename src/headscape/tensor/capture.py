@@ -231,8 +231,13 @@ class Capture:
         """
         if heads is None and stack in (None, self.stack):
             heads = self._keep
-        chosen = self._windows if windows is None else [self._window(window) for window in windows]
-        return Capture(chosen, self.provenance, stack or self.stack, heads)
+        if windows is None or list(windows) == list(range(self.n_windows)):
+            return Capture(self._windows, self.provenance, stack or self.stack, heads)
+        provenance = dict(self.provenance)
+        if "input_hash" in provenance:  # other windows are another input
+            known = np.frombuffer(str(provenance["input_hash"]).encode(), dtype=np.uint8)
+            provenance["input_hash"] = content_hash(known, np.asarray(windows, dtype=np.int64))
+        return Capture([self._window(window) for window in windows], provenance, stack or self.stack, heads)
 
     def window(self, window: int) -> "Capture":
         """Return one window of the selected stack as a capture of its own, in memory: its layers are read once."""

@@ -12,10 +12,13 @@ pytest.importorskip("transformers")
 
 import headscape as hs
 from comparison_cases import (
-    ORDER,
     changed,
+    code,
     copy_of_tiny,
+    distances_beyond_noise,
     false_alarms,
+    pairs_are_of_order,
+    prose,
     study_of_all_topics,
     tiny,
     tiny_study,
@@ -25,6 +28,7 @@ from comparison_cases import (
 from comparison_cases import study_of as analyzed
 from headscape.study.compare import compare
 from headscape.study.comparison import TABLES, Comparison
+from headscape.study.measure_words import words_of
 from headscape.tensor.capture import Capture
 from studies import small_capture
 
@@ -77,13 +81,7 @@ def test_heads_in_another_order_are_found_exactly():
     pair = compare([tiny_study(), analyzed(with_heads_in_order(layer=1))]).pair()
     assert pair.matched == "assignment"
     assert pair.distance == pytest.approx(0, abs=1e-5)
-    pairs = pair.correspondence
-    assert (pairs["layer_a"] == pairs["layer_b"]).all()
-    moved = pairs[pairs["layer_a"] == 1]
-    # Head i of the copy is head ORDER[i] of the tiny model.
-    assert [ORDER[b] for b in moved["head_b"]] == moved["head_a"].tolist()
-    others = pairs[pairs["layer_a"] != 1]
-    assert (others["head_a"] == others["head_b"]).all()
+    assert pairs_are_of_order(pair, layer=1)
     assert "changed" not in set(pair.changes["verdict"])
     assert pair.changes["times_noise"].max() < 0.01
 
@@ -131,6 +129,81 @@ def test_false_alarms_are_at_most_five_percent():
     study = study_of_all_topics(windows=40, length=64)
     for matched in ("number", ""):
         assert false_alarms(study, pairs=200, windows=6, matched=matched) <= 10
+    assert distances_beyond_noise(study, pairs=200, windows=6) <= 10
+
+
+@pytest.mark.real
+def test_prose_and_code_are_told_apart():
+    sizes = {"windows": 12, "length": 96, "sample": "random"}
+    pair = compare([analyzed(tiny(), text, **sizes) for text in (prose(), code())]).pair()
+    assert pair.windows == "other"
+    assert "separator" in changed(pair, "network")
+    assert pair.times_noise > 1
+
+
+def test_two_ranges_of_layers_of_one_model():
+    found = compare([tiny(), tiny()], layers_each=[[0, 1], [2, 3]], windows=4, length=32, n_iter=1)
+    assert found.names == ("tiny_model, layers 0-1", "tiny_model, layers 2-3")
+    pair = found.pair()
+    assert (pair.windows, pair.how, pair.matched) == ("same", "assignment", "")
+    assert set(pair.correspondence["layer_a"]) == {0, 1}
+    assert set(pair.correspondence["layer_b"]) == {2, 3}
+    assert pair.cka_heads.shape == (8, 8)
+
+
+def labelled(tokens, *, heads=3, input_hash="", seed=0, windows=4):
+    """Return a capture of random queries and keys whose points are called ``tokens``."""
+    q, k = np.random.default_rng(seed).normal(size=(2, windows, 2, heads, len(tokens), 4))
+    return Capture.from_arrays(q, k, tokens=tokens, provenance={"input_hash": input_hash})
+
+
+PATCHES = ["[0]", *(f"{row},{column}" for row in range(3) for column in range(3))]
+
+
+def test_images_are_the_same_windows_only_if_their_pixels_are():
+    a = labelled(PATCHES, input_hash="one")
+    for input_hash, windows in (("one", "same"), ("two", "other")):
+        b = labelled(PATCHES, input_hash=input_hash, seed=1)
+        assert compare([a, b], names=["a", "b"], n_iter=1).pair().windows == windows
+
+
+def test_parts_of_one_capture_are_other_windows():
+    whole = labelled(PATCHES, input_hash="one", windows=8)
+    parts = [whole.select(windows=part) for part in (range(4), range(4, 8))]
+    assert compare(parts, names=["a", "b"], n_iter=1).pair().windows == "other"
+
+
+def test_windows_without_tokens_are_taken_one_by_one_if_asked():
+    tensors = [list(np.random.default_rng(seed).random((4, 10, 10, 6))) for seed in (0, 1)]
+    assert compare(tensors, names=["a", "b"], n_iter=1).pair().windows == "other"
+    assert compare(tensors, names=["a", "b"], n_iter=1, paired=True).pair().windows == "same"
+
+
+def test_text_and_images_are_compared_as_far_as_it_means_something():
+    text = labelled(["the", "cat", ".", "the", "cat", "sat", ".", "on", "it", "."], heads=4)
+    found = compare([text, labelled(PATCHES, seed=1)], names=["text", "images"], n_iter=1)
+    pair = found.pair()
+    assert (pair.windows, pair.matched, pair.how) == ("other", "", "transport")
+    assert {"haar_entropy", "first_token"} <= set(pair.effects["measure"])
+    missing = {what for what, _ in pair.not_compared}
+    assert {words_of("same_row").title, words_of("induction").title} <= missing
+    assert not {"same_row", "induction"} & set(pair.effects["measure"])
+
+
+def test_another_study_is_not_taken_for_the_one_that_was_compared(tmp_path):
+    tokens = [f"token{i}" for i in range(10)]
+    studies = [hs.analyze(labelled(tokens, input_hash="x", seed=seed), n_iter=1) for seed in range(3)]
+    compare(studies[:2], names=["a", "b"], out=tmp_path)
+    with pytest.raises(hs.HeadscapeError, match="another"):
+        compare([studies[0], studies[2]], names=["a", "b"], out=tmp_path)
+
+
+def test_what_is_said_of_windows_that_no_model_reads_is_refused():
+    capture = small_capture()
+    with pytest.raises(hs.HeadscapeError, match="inputs is for models"):
+        compare([capture, capture], "some text")
+    with pytest.raises(hs.HeadscapeError, match="inputs_each must be None"):
+        compare([capture, capture], inputs_each=["some text", None])
 
 
 def test_a_pruned_model_names_its_heads_and_what_they_changed():
@@ -148,6 +221,8 @@ def test_a_pruned_model_names_its_heads_and_what_they_changed():
     patterns = pair.at("layer", "patterns").set_index("layer")["verdict"]
     assert patterns[[0, 1]].tolist() == ["identical", "identical"]
     assert "identical" not in patterns[[2, 3]].tolist()
+    assert "1.2 and 1.3" in found.headline
+    assert "layers 2 and 3 changed" in found.headline
 
 
 def test_another_shape_is_compared_as_far_as_it_goes():

@@ -1,0 +1,158 @@
+"""Does a comparison find what is known to differ, and nothing else? ``python -m benchmarks.compare_known_differences``.
+
+Copies of the tiny model of ``examples/tiny_model`` with planted differences, its training checkpoints, two kinds of
+text, and pairs of window sets of one and the same model. The table goes into docs/results/compare_tiny.json.
+"""
+
+import argparse
+import copy
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "examples")]
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import train_tiny_model  # noqa: E402
+
+import comparison_cases as cases  # noqa: E402
+import headscape as hs  # noqa: E402
+
+RESULTS = ROOT / "docs" / "results" / "compare_tiny.json"
+COLUMNS = ["what is compared", "result"]
+PAIRS, POOL, WINDOWS, LENGTH = 200, 40, 6, 64
+STEPS, CHECKPOINTS = 2500, (0, 50, 100, 200, 400)
+AMOUNTS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+TEXT_WINDOWS, TEXT_LENGTH = 12, 96
+Rows = Iterator[tuple[str, str]]
+
+
+def identical() -> Rows:
+    """Compare the model with itself on the same windows."""
+    pair = hs.compare([cases.tiny_study(), cases.tiny_study()]).pair()
+    largest = pair.changes["times_noise"].max()
+    yield "the same windows", f"distance {pair.distance:g}, largest difference {largest:g} times the noise"
+
+
+def false_alarms() -> Rows:
+    """Compare the model with itself on other windows of the same text."""
+    study = cases.study_of_all_topics(windows=POOL, length=LENGTH)
+    sets = f"other windows of the same text, {PAIRS} pairs of {WINDOWS} windows of {LENGTH} tokens"
+    for matched, words in (("number", "head by head"), ("", "as distributions")):
+        alarms = cases.false_alarms(study, pairs=PAIRS, windows=WINDOWS, matched=matched)
+        yield f"{sets}, {words}", f"something changed in {alarms} pairs ({alarms / PAIRS:.1%})"
+    beyond = cases.distances_beyond_noise(study, pairs=PAIRS, windows=WINDOWS)
+    yield f"{sets}, distance of the geometries", f"beyond the noise in {beyond} pairs ({beyond / PAIRS:.1%})"
+
+
+def kinds_of_text() -> Rows:
+    """Compare prose with code, and prose with prose."""
+    prose = cases.prose()
+    half = len(prose) // 2
+    texts = {"prose and code": (prose, cases.code()), "two halves of the prose": (prose[:half], prose[half:])}
+    for name, each in texts.items():
+        sizes = {"windows": TEXT_WINDOWS, "length": TEXT_LENGTH, "sample": "random"}
+        pair = hs.compare([cases.study_of(cases.tiny(), text, **sizes) for text in each]).pair()
+        largest = pair.changes.sort_values("times_noise").iloc[-1]
+        count = int((pair.changes["verdict"] == "changed").sum())
+        told = f"largest {largest.times_noise:.1f} times the noise, in {largest.measure}"
+        yield (
+            f"{name}, {TEXT_WINDOWS} windows of {TEXT_LENGTH} tokens each",
+            f"{count} of {len(pair.changes)} differences exceed the noise, {told}",
+        )
+
+
+def permuted() -> Rows:
+    """Put the heads of every layer in another order, one layer at a time."""
+    found = 0
+    for layer in range(4):
+        pair = hs.compare([cases.tiny_study(), cases.study_of(cases.with_heads_in_order(layer))]).pair()
+        found += cases.pairs_are_of_order(pair, layer)
+    yield "heads of one layer in another order", f"all 16 pairs exact for {found} of 4 layers"
+
+
+def noisy() -> Rows:
+    """Find the smallest noise on one layer that names the layer, as all larger amounts do."""
+    for layer in range(4):
+        named: list[float] = []
+        for amount in reversed(AMOUNTS):
+            pair = hs.compare([cases.tiny_study(), cases.study_of(cases.with_noise(layer, amount))]).pair()
+            layers = cases.changed(pair)
+            if not layers or min(layers) != layer:
+                break
+            named.append(amount)
+        smallest = (
+            f"smallest amount seen: {min(named):.0%}" if named else f"not seen up to {max(AMOUNTS):.0%}"
+        )
+        yield f"noise on W_Q and W_K of layer {layer}, relative to their standard deviation", smallest
+
+
+def pruned() -> Rows:
+    """Remove heads from one layer."""
+    for removed in ([(0, 0), (0, 1)], [(1, 2), (1, 3)]):
+        model = dataclasses.replace(cases.tiny(), model=hs.prune(cases.copy_of_tiny().model, removed).model)
+        names = ["intact", "pruned"]
+        yield (
+            f"without heads {', '.join(f'{layer}.{head}' for layer, head in removed)}",
+            hs.compare([cases.tiny_study(), cases.study_of(model)], names=names).headline,
+        )
+
+
+class ReachedError(Exception):
+    """The last checkpoint is reached."""
+
+
+def checkpoints() -> Rows:
+    """Compare the first checkpoints of one training run, given in a shuffled order."""
+    kept: dict[int, Any] = {}
+
+    def keep(step: int, model: Any, tokenizer: Any) -> None:
+        if step in CHECKPOINTS:
+            kept[step] = cases.study_of(copy.deepcopy(model).eval(), tokenizer=tokenizer)
+        if step == CHECKPOINTS[-1]:
+            raise ReachedError
+
+    with suppress(ReachedError):
+        train_tiny_model.train(STEPS, keep)
+    shuffled = [CHECKPOINTS[0], *np.random.default_rng(0).permutation(CHECKPOINTS[1:]).tolist()]
+    found = hs.compare([kept[step] for step in shuffled], names=[str(step) for step in shuffled])
+    steps = ", ".join(map(str, CHECKPOINTS))
+    yield f"checkpoints after {steps} of {STEPS} training steps, shuffled", f"path: {', '.join(found.path)}"
+
+
+PARTS: dict[str, Callable[[], Rows]] = {
+    "identical": identical,
+    "alarms": false_alarms,
+    "texts": kinds_of_text,
+    "order": permuted,
+    "noise": noisy,
+    "pruned": pruned,
+    "checkpoints": checkpoints,
+}
+
+
+def main() -> None:
+    """Run, print and write the table; parts that are not run keep their rows."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts; all by default")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    known = json.loads(RESULTS.read_text(encoding="utf-8"))["parts"] if RESULTS.exists() else {}
+    for name in options.parts or PARTS:
+        known[name] = []
+        for row in PARTS[name]():
+            print(" | ".join(row), flush=True)
+            known[name].append(list(row))
+        rows = [row for part in PARTS for row in known.get(part, ())]
+        found = {"columns": COLUMNS, "rows": rows, "parts": known}
+        RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

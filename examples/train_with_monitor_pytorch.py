@@ -75,6 +75,8 @@ def train(model: LlamaForCausalLM, monitors: Sequence[hs.HeadMonitor], text: tor
         if run.checkpoints and step % run.checkpoints == 0:
             model.save_pretrained(run.out / f"checkpoint-{step}")
             byte_tokenizer().save_pretrained(run.out / f"checkpoint-{step}")
+        if any(monitor.should_stop for monitor in monitors):
+            break
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Faults that break attention in training, planted on purpose to see whether a monitor finds and names them.
 
-``train_with_monitor_pytorch.py`` and ``train_with_monitor_trainer.py`` take one by name (``--fault``). A fault begins at a step and
-strikes one head, or all of them.
+``train_with_monitor_pytorch.py`` and ``train_with_monitor_trainer.py`` take one by name (``--fault``). A fault
+begins at a step and strikes one head, or all of them.
 """
 
 from collections.abc import Callable

@@ -19,9 +19,9 @@ class HeadHistory:
         z = (x - median) / max(1.4826 MAD, smallest)
 
     of the logarithm x, against two pasts. The *fixed* one is ``reference`` samples that were taken after the first
-    ``settle`` and never change. The *trailing* one is the older half of the last ``window`` samples, with the MAD of the
-    whole window around its trend (the line through the medians of its halves): a steady rise, however slow, counts in
-    multiples of the noise around it and not of itself.
+    ``settle`` and never change. The *trailing* one is the older half of the last ``window`` samples, with the MAD of
+    the whole window around its trend (the line through the medians of its halves): a steady rise, however slow, counts
+    in multiples of the noise around it and not of itself.
 
     Parameters
     ----------

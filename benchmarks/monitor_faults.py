@@ -2,8 +2,8 @@
 
 Healthy runs (three seeds) and a run per fault of the two examples: a small Llama in plain PyTorch
 (``examples/train_with_monitor_pytorch.py``) and a small GPT-2 through Hugging Face's Trainer
-(``examples/train_with_monitor_trainer.py``). A monitor as a user has it samples every 10 steps and stops a faulty run at
-the first alert of a right kind; another one at every step says when the fault became measurable. The table goes into
+(``examples/train_with_monitor_trainer.py``). A monitor as a user has it samples every 10 steps and stops a faulty run
+at the first alert of a right kind; another one at every step says when the fault became measurable. The table goes into
 docs/results/monitor_faults.json.
 """
 

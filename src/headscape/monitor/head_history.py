@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 
 import numpy as np
@@ -78,19 +77,22 @@ class HeadHistory:
 
 def _usual(samples: Floats) -> tuple[Floats, Floats]:
     """Return the median and the robust deviation of every head over samples; NaN where there is none."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # heads that were never finite
-        center = np.nanmedian(samples, axis=0)
-        return center, _NORMAL * np.nanmedian(np.abs(samples - center), axis=0)
+    center = _median(samples)
+    return center, _NORMAL * _median(np.abs(samples - center))
 
 
 def _trailing(samples: Floats) -> tuple[Floats, Floats]:
     """Return the median of the older half, and the robust deviation of all samples around their trend."""
     half = len(samples) // 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        older, newer = (np.nanmedian(part, axis=0) for part in (samples[:half], samples[half:]))
+    older, newer = _median(samples[:half]), _median(samples[half:])
     slope = 2 * (newer - older) / len(samples)  # the middles of both halves are half a window apart
     line = np.arange(len(samples))[:, None] * np.where(np.isfinite(slope), slope, 0.0)
-    center = np.where(np.isfinite(older), older, newer)
-    return center, _usual(samples - line)[1]
+    return np.where(np.isfinite(older), older, newer), _usual(samples - line)[1]
+
+
+def _median(samples: Floats) -> Floats:
+    """Return the median of every column without its NaNs, like ``np.nanmedian``, which takes four times as long."""
+    ordered = np.sort(samples, axis=0)  # NaN comes last
+    known = np.sum(~np.isnan(samples), axis=0)
+    middle = np.stack([np.maximum(known - 1, 0) // 2, np.minimum(known // 2, len(samples) - 1)])
+    return np.take_along_axis(ordered, middle, axis=0).mean(axis=0)

@@ -95,4 +95,5 @@ def _median(samples: Floats) -> Floats:
     ordered = np.sort(samples, axis=0)  # NaN comes last
     known = np.sum(~np.isnan(samples), axis=0)
     middle = np.stack([np.maximum(known - 1, 0) // 2, np.minimum(known // 2, len(samples) - 1)])
-    return np.take_along_axis(ordered, middle, axis=0).mean(axis=0)
+    median: Floats = np.take_along_axis(ordered, middle, axis=0).mean(axis=0)
+    return median

@@ -92,7 +92,7 @@ def test_image_heads_are_learned():
 @pytest.mark.parametrize("example", [llama, gpt2])
 @pytest.mark.parametrize("fault", [HEALTHY, FAULTS["zero-queries"], FAULTS["nan"]])
 def test_monitored_training_names_a_planted_fault(tmp_path, example, fault):
-    run = Run(tmp_path, steps=13, batch=2, length=24, width=16, every=2, fault=fault, fault_step=6)
+    run = Run(tmp_path, steps=13, batch=2, length=24, width=64, every=2, fault=fault, fault_step=6)
     model = example.make_model(run)
     monitor = hs.HeadMonitor(model, every=run.every, path=tmp_path / "run")
     example.train(model, [monitor], read_bytes(None), run)

@@ -223,8 +223,8 @@ def _judged(rule: Rule, values: Values, history: HeadHistory, z: float) -> _Verd
     deviation, usual = history.change(y)
     beyond_level = y > sign * np.log(rule.level)
     beyond_limit = np.zeros(len(y), bool) if rule.limit is None else y > sign * np.log(rule.limit)
-    if rule.after_learning:
-        beyond_limit &= history.began_below(sign * np.log(rule.level))
+    if rule.after_learning and not history.settled:
+        beyond_limit[:] = False
     crossed = beyond_level & (usual <= sign * np.log(rule.level))  # NaN is not
     bad = beyond_limit | (crossed & (deviation > z))
     history.add(np.where(bad, np.nan, y))

@@ -45,24 +45,21 @@ class HeadHistory:
         self._settle, self._wanted = settle, reference
         self._early: list[Floats] = []
         self._seen = 0
-        self._lowest: Floats | None = None
         self._fixed: tuple[Floats, Floats] | None = None
 
     def add(self, values: Floats) -> None:
         """Add a sample; NaN for heads whose value is not to be taken for usual."""
         self._seen += 1
-        self._lowest = values if self._lowest is None else np.fmin(self._lowest, values)
         self._window.append(values)
         if self._seen > self._settle and len(self._early) < self._wanted:
             self._early.append(values)
             if len(self._early) == self._wanted:
                 self._fixed = _usual(np.stack(self._early))
 
-    def began_below(self, level: float) -> NDArray[np.bool_] | bool:
-        """Return which heads were below a level at some sample; True once the fixed reference is known."""
-        if self._fixed is not None:
-            return True
-        return False if self._lowest is None else np.asarray(self._lowest < level)
+    @property
+    def settled(self) -> bool:
+        """Whether the fixed reference is known."""
+        return self._fixed is not None
 
     def change(self, values: Floats, *, both_sides: bool = False) -> tuple[Floats, Floats]:
         """Return how many robust deviations above its past every head lies, and the median of that past.

@@ -21,8 +21,8 @@ class Rule:
     at_once
         Whether a value beyond ``limit`` is told without a second sample.
     after_learning
-        Whether heads may begin beyond ``limit``, as those of small initial weights do: it counts once the head was
-        within ``level``, or after the samples of the fixed reference.
+        Whether heads may be beyond ``limit`` before they have learned anything, as those of small initial weights are:
+        it counts only after the samples of the fixed reference.
     """
 
     kind: str

@@ -65,8 +65,9 @@ def train(model: LlamaForCausalLM, monitors: Sequence[hs.HeadMonitor], text: tor
             loss = model(input_ids=batch, labels=batch).loss
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if norm.isfinite():  # one update with NaN makes every weight NaN, and hides where it began
+            optimizer.step()
         for monitor in monitors:
             monitor.step()
         if step % 100 == 0 or step == run.steps:
@@ -74,6 +75,8 @@ def train(model: LlamaForCausalLM, monitors: Sequence[hs.HeadMonitor], text: tor
         if run.checkpoints and step % run.checkpoints == 0:
             model.save_pretrained(run.out / f"checkpoint-{step}")
             byte_tokenizer().save_pretrained(run.out / f"checkpoint-{step}")
+        if any(monitor.should_stop for monitor in monitors):
+            break
 
 
 def main() -> None:

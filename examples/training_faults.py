@@ -1,7 +1,7 @@
 """Faults that break attention in training, planted on purpose to see whether a monitor finds and names them.
 
-``train_with_monitor_pytorch.py`` takes one by name (``--fault``). A fault begins at a step and
-strikes one head, or all of them.
+``train_with_monitor_pytorch.py`` and ``train_with_monitor_trainer.py`` take one by name (``--fault``). A fault
+begins at a step and strikes one head, or all of them.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import torch
 LAYER, HEAD, TWIN = 1, 2, 3
 """The head that is struck, and the one beside it that becomes its copy."""
 GROWTH = 1.01
-LARGE_INIT = 12.0
+LARGE_INIT = 40.0
 
 
 @dataclass(frozen=True)

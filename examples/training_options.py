@@ -25,6 +25,8 @@ class Run:
         Steps between two samples of the monitor, and between two saved models (0: none).
     fault, fault_step
         What is broken on purpose, and from which step on.
+    report_to
+        Where Hugging Face's Trainer reports to: "none", "tensorboard", "wandb", "trackio".
     """
 
     out: Path = Path("out/monitored")
@@ -39,6 +41,7 @@ class Run:
     checkpoints: int = 0
     fault: Fault = HEALTHY
     fault_step: int = 0
+    report_to: str = "none"
 
     @property
     def rate(self) -> float:
@@ -63,6 +66,7 @@ def read_options(description: str) -> Run:
     parser.add_argument("--rate", dest="base_rate", type=float, default=usual.base_rate)
     parser.add_argument("--fault", choices=list(FAULTS), help="break the run on purpose")
     parser.add_argument("--fault-step", type=int, help="where the fault begins; default: the middle")
+    parser.add_argument("--report-to", default=usual.report_to, help="dashboard of Hugging Face's Trainer")
     given = vars(parser.parse_args())
     name, begin = given.pop("fault"), given.pop("fault_step")
     given["fault"] = HEALTHY if name is None else FAULTS[name]

@@ -13,6 +13,11 @@ sys.path.insert(0, str(EXAMPLES))
 
 import image_heads  # noqa: E402  found there
 import induction_heads  # noqa: E402
+import train_with_monitor_pytorch as llama  # noqa: E402
+import train_with_monitor_trainer as gpt2  # noqa: E402
+from byte_text import read_bytes  # noqa: E402
+from training_faults import FAULTS, HEALTHY  # noqa: E402
+from training_options import Run  # noqa: E402
 
 
 def require_induction(model):
@@ -82,3 +87,15 @@ def test_a_trained_image_model_has_row_column_and_neighbor_heads():
 @pytest.mark.real
 def test_image_heads_are_learned():
     require_image_heads(image_heads.train(image_heads.STEPS))
+
+
+@pytest.mark.parametrize("example", [llama, gpt2])
+@pytest.mark.parametrize("fault", [HEALTHY, FAULTS["nan"]])
+def test_monitored_training_names_a_planted_fault(tmp_path, example, fault):
+    run = Run(tmp_path, steps=13, batch=2, length=24, width=64, every=2, fault=fault, fault_step=6)
+    model = example.make_model(run)
+    monitor = hs.HeadMonitor(model, every=run.every, path=tmp_path / "run")
+    example.train(model, [monitor], read_bytes(None), run)
+    assert monitor.run.steps.tolist() == [0, 2, 4, 6, 8, 10, 12]
+    assert [alert.kind for alert in monitor.alerts] == list(fault.alerts)
+    assert all(alert.heads == (("self", *fault.head),) and alert.step <= 8 for alert in monitor.alerts)

@@ -20,6 +20,7 @@ Bools = NDArray[np.bool_]
 
 _TINY = 1e-12
 _MASK_TOLERANCE = 0.05
+_MASK_NOISE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +54,14 @@ class Detector:
         self.thresholds = thresholds
         self._heads = head_names(layers)
         n, t = len(self._heads), thresholds
-        self._events = [
-            (rule, HeadHistory(t.window, t.settle, t.reference), _Events(n, t)) for rule in rules(t)
-        ]
-        self._mask = HeadHistory(t.window, t.settle, t.reference)
+        past = (t.window, t.settle, t.reference)
+        noise = np.log(t.factor) / t.z if t.z else 0.0
+        self._events = [(rule, HeadHistory(*past, noise), _Events(n, t)) for rule in rules(t)]
+        self._mask = HeadHistory(*past, _MASK_NOISE)
         self._mask_events, self._future_events = _Events(n, t), _Events(n, t)
         self._broken = _Events(n, t)
         self._causal: Bools | None = None
+        self._clean: int | None = None  # the last sample without NaN
 
     def judge(self, sample: Sample) -> tuple[NDArray[np.int8], list[Alert]]:
         """Return the state of every head (0 healthy, 1 watch, 2 alert) and the alerts that begin with a sample."""
@@ -87,17 +89,21 @@ class Detector:
 
     def _not_finite(self, sample: Sample) -> list[Alert]:
         """Tell of NaN once, and of the first layer that has it: everything after it follows."""
-        count = sample.values["nonfinite"]
-        bad = count > 0
+        bad = sample.values["nonfinite"] > 0
         told = self._broken.active.any()
         verdict = _certain(bad, np.zeros(len(bad)))
         new = self._broken.update(verdict, sample.step)
+        clean, self._clean = self._clean, self._clean if bad.any() else sample.step
         if told or not new.any():
             return []
         first = self._heads[int(np.flatnonzero(new)[0])][:2]
         origin = np.array([head[:2] == first for head in self._heads]) & new
         later = int(new.sum() - origin.sum())
         detail = f"{later} heads of later layers follow from it." if later else ""
+        if bad.all():  # one update with NaN gradients spreads it over all weights
+            origin = new
+            began = "from the start" if clean is None else f"after step {clean}, the last clean sample"
+            detail = f"Every head has it, so where it began is not known; when: {began}."
         return [
             self._alert(kinds.NOT_FINITE, "nonfinite", 0.0, sample, verdict, self._broken, origin, detail)
         ]
@@ -217,7 +223,10 @@ def _judged(rule: Rule, values: Values, history: HeadHistory, z: float) -> _Verd
     deviation, usual = history.change(y)
     beyond_level = y > sign * np.log(rule.level)
     beyond_limit = np.zeros(len(y), bool) if rule.limit is None else y > sign * np.log(rule.limit)
-    bad = beyond_limit | (beyond_level & (deviation > z))
+    if rule.after_learning and not history.settled:
+        beyond_limit[:] = False
+    crossed = beyond_level & (usual <= sign * np.log(rule.level))  # NaN is not
+    bad = beyond_limit | (crossed & (deviation > z))
     history.add(np.where(bad, np.nan, y))
     at_once = beyond_limit if rule.at_once else np.zeros(len(y), bool)
     return _Verdict(bad, beyond_limit, at_once, deviation, np.exp(sign * usual))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 
 import numpy as np
@@ -10,26 +9,29 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_SMALLEST_SCALE = 0.05
 _NORMAL = 1.4826  # the MAD of a normal distribution times this is its standard deviation
 
 
 class HeadHistory:
     """The past of one metric, head by head.
 
-        z = (x - median) / max(1.4826 median |x - median|, 0.05)
+        z = (x - median) / max(1.4826 MAD, smallest)
 
-    of the logarithm, once with the median and MAD of the trailing ``window`` and once with those of ``reference``
-    samples that were taken after the first ``settle`` and never change.
+    of the logarithm x, against two pasts. The *fixed* one is ``reference`` samples that were taken after the first
+    ``settle`` and never change. The *trailing* one is the older half of the last ``window`` samples, with the MAD of
+    the whole window around its trend (the line through the medians of its halves): a steady rise, however slow, counts
+    in multiples of the noise around it and not of itself.
 
     Parameters
     ----------
     window, settle, reference
         Numbers of samples.
+    smallest
+        The least deviation that counts as one.
 
     Examples
     --------
-    >>> history = HeadHistory(window=4, settle=0, reference=2)
+    >>> history = HeadHistory(window=4, settle=0, reference=2, smallest=0.1)
     >>> for value in (1.0, 1.1, 1.2, 1.3):
     ...     history.add(np.log([value]))
     >>> z, usual = history.change(np.log([13.0]))
@@ -37,7 +39,8 @@ class HeadHistory:
     (True, [1.05])
     """
 
-    def __init__(self, window: int, settle: int, reference: int) -> None:
+    def __init__(self, window: int, settle: int, reference: int, smallest: float) -> None:
+        self._smallest = smallest
         self._window: deque[Floats] = deque(maxlen=window)
         self._settle, self._wanted = settle, reference
         self._early: list[Floats] = []
@@ -51,7 +54,12 @@ class HeadHistory:
         if self._seen > self._settle and len(self._early) < self._wanted:
             self._early.append(values)
             if len(self._early) == self._wanted:
-                self._fixed = _usual(self._early)
+                self._fixed = _usual(np.stack(self._early))
+
+    @property
+    def settled(self) -> bool:
+        """Whether the fixed reference is known."""
+        return self._fixed is not None
 
     def change(self, values: Floats, *, both_sides: bool = False) -> tuple[Floats, Floats]:
         """Return how many robust deviations above its past every head lies, and the median of that past.
@@ -62,9 +70,9 @@ class HeadHistory:
         z, median = np.full(len(values), -np.inf), np.full(len(values), np.nan)
         pasts = [self._fixed] if self._fixed is not None else []
         if len(self._window) >= self._wanted:
-            pasts.append(_usual(self._window))
-        for center, scale in pasts:
-            found = (values - center) / scale
+            pasts.append(_trailing(np.stack(list(self._window))))
+        for center, spread in pasts:
+            found = (values - center) / np.maximum(spread, self._smallest)
             found = np.abs(found) if both_sides else found
             better = found > z  # NaN is not
             z = np.where(better, found, z)
@@ -72,11 +80,25 @@ class HeadHistory:
         return z, median
 
 
-def _usual(samples: list[Floats] | deque[Floats]) -> tuple[Floats, Floats]:
+def _usual(samples: Floats) -> tuple[Floats, Floats]:
     """Return the median and the robust deviation of every head over samples; NaN where there is none."""
-    values = np.stack(list(samples))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # heads that were never finite
-        center = np.nanmedian(values, axis=0)
-        spread = _NORMAL * np.nanmedian(np.abs(values - center), axis=0)
-    return center, np.maximum(spread, _SMALLEST_SCALE)
+    center = _median(samples)
+    return center, _NORMAL * _median(np.abs(samples - center))
+
+
+def _trailing(samples: Floats) -> tuple[Floats, Floats]:
+    """Return the median of the older half, and the robust deviation of all samples around their trend."""
+    half = len(samples) // 2
+    older, newer = _median(samples[:half]), _median(samples[half:])
+    slope = 2 * (newer - older) / len(samples)  # the middles of both halves are half a window apart
+    line = np.arange(len(samples))[:, None] * np.where(np.isfinite(slope), slope, 0.0)
+    return np.where(np.isfinite(older), older, newer), _usual(samples - line)[1]
+
+
+def _median(samples: Floats) -> Floats:
+    """Return the median of every column without its NaNs, like ``np.nanmedian``, which takes four times as long."""
+    ordered = np.sort(samples, axis=0)  # NaN comes last
+    known = np.sum(~np.isnan(samples), axis=0)
+    middle = np.stack([np.maximum(known - 1, 0) // 2, np.minimum(known // 2, len(samples) - 1)])
+    median: Floats = np.take_along_axis(ordered, middle, axis=0).mean(axis=0)
+    return median

@@ -84,7 +84,8 @@ class HeadMonitor:
     -----
     Losses, gradients and weights are bit for bit those of a run without the monitor, and no random numbers are drawn.
     With ``torch.compile`` they are equal up to rounding: compiled code shows nothing, so sampled steps run uncompiled.
-    Memory beyond training is one layer's queries and keys of the sampled rows and one block of scores.
+    Memory while a layer is measured: a few copies of its queries and keys of the sampled rows (about five, some of them
+    in float64) and a few blocks of scores of 4 MiB. It is freed before the next layer.
 
     Examples
     --------

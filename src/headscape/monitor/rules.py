@@ -20,6 +20,9 @@ class Rule:
         Bad beyond ``level`` if the head was different before, and beyond ``limit`` in any case (None: never).
     at_once
         Whether a value beyond ``limit`` is told without a second sample.
+    after_learning
+        Whether heads may be beyond ``limit`` before they have learned anything, as those of small initial weights are:
+        it counts only after the samples of the fixed reference.
     """
 
     kind: str
@@ -28,16 +31,31 @@ class Rule:
     level: float
     limit: float | None = None
     at_once: bool = False
+    after_learning: bool = False
 
 
 def rules(t: Thresholds) -> tuple[Rule, ...]:
     """Return the rules that compare a head with its own past."""
     return (
-        Rule(alert.COLLAPSE, "effective_rank", False, t.effective_rank, t.effective_rank_limit),
+        Rule(
+            alert.COLLAPSE,
+            "effective_rank",
+            False,
+            t.effective_rank,
+            t.effective_rank_limit,
+            after_learning=True,
+        ),
         Rule(alert.CONCENTRATION, "mu_K", True, t.incoherence),
         Rule(alert.CONCENTRATION, "peak", True, t.peak),
         Rule(alert.EXPLODING_LOGITS, "logit_max", True, t.logit_max, t.logit_limit),
         Rule(alert.ENTROPY_COLLAPSE, "entropy_share", False, t.entropy_share, t.entropy_limit),
-        Rule(alert.DEAD_HEAD, "query_effect", False, t.query_effect, t.query_effect_limit),
+        Rule(
+            alert.DEAD_HEAD,
+            "query_effect",
+            False,
+            t.query_effect,
+            t.query_effect_limit,
+            after_learning=True,
+        ),
         Rule(alert.DUPLICATE_HEADS, "nearest", False, t.nearest, t.nearest_limit, at_once=True),
     )

@@ -11,6 +11,8 @@ SCORE_METRICS = ("attention_entropy", "entropy_share", "logit_max", "sink", "fut
 LARGEST_BLOCK = 1 << 20
 """Scores that are held at a time: 4 MiB in float32, a few times that with what is made of them."""
 _ENOUGH = 0.5
+_FAR_BELOW = -1e30  # stands for minus infinity, and gives 0 and not NaN where it meets a probability of 0
+_LARGEST_EXPONENT = 80.0
 
 
 def score_metrics(sample: SampledRows) -> dict[str, torch.Tensor]:
@@ -56,15 +58,15 @@ def _of_row(sample: SampledRows, row: int) -> dict[str, torch.Tensor]:
     for heads, block in _blocks(sample):
         real = sample.real_queries[row, block]
         visible = sample.visible(row, block) & keys_real & real[:, None]
-        raw, p, h = _attention(sample, row, heads, block, visible)
         of_heads = visible if visible.shape[0] == 1 else visible[heads]
         count = of_heads.sum(dim=-1)
         several = count >= 2
+        largest, attention, h = _attention(sample, row, heads, block, of_heads)
         entropy[heads] += h.sum(dim=-1)
         share[heads] += torch.where(several, h / count.clamp(min=2).log(), 0.0).sum(dim=-1)
         counted[heads] += several.sum(dim=-1)
-        top[heads] = torch.maximum(top[heads], raw.masked_fill(~of_heads, float("-inf")).amax(dim=(-2, -1)))
-        columns[heads] += p.sum(dim=-2)
+        top[heads] = torch.maximum(top[heads], largest)
+        columns[heads] += attention
         seen[heads] += of_heads.sum(dim=-2)
         after = torch.arange(n_keys, device=real.device) > sample.places[block, None]
         later[heads] += (of_heads & after).sum(dim=(-2, -1))
@@ -99,26 +101,39 @@ def _blocks(sample: SampledRows) -> Iterator[tuple[slice, slice]]:
 def _attention(
     sample: SampledRows, row: int, heads: slice, block: slice, visible: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return products s q.k, probabilities (head, query, key) and entropies (head, query) of a block."""
+    """Return the largest s q.k (head,), attention per key (head, key) and entropies (head, query) of a block.
+
+    With z = logits - max and e = exp(z): p = e / sum e, and the entropy is log(sum e) - sum e z / sum e. As few passes
+    over the scores as that takes, most of them in place: they are most of the monitor's time.
+    """
     call, group = sample.call, sample.group_size
     keys = sample.keys[row, heads.start // group : -(-heads.stop // group)]
     q = sample.queries[row, heads, block]
     q = q.reshape(len(keys), -1, *q.shape[1:])
-    raw = ((q * call.scale) @ keys[:, None].mT).flatten(0, 1)
-    logits = raw if call.softcap is None else call.softcap * torch.tanh(raw / call.softcap)
+    z = ((q * call.scale) @ keys[:, None].mT).flatten(0, 1)
+    hidden = ~visible
     places = sample.places[block]
-    for term in (added_mask(call, row, places), _bias(call, row, places)):
-        if term is not None:
-            logits = logits + (term if term.shape[0] == 1 else term[heads])
-    hidden = ~(visible if visible.shape[0] == 1 else visible[heads])
-    logits = logits.masked_fill(hidden, float("-inf"))
-    total = logits.logsumexp(dim=-1, keepdim=True)
+    terms = [term for term in (added_mask(call, row, places), _bias(call, row, places)) if term is not None]
+    largest = None
+    if terms or call.softcap is not None:
+        largest = z.masked_fill(hidden, float("-inf")).amax(dim=(-2, -1))
+    if call.softcap is not None:
+        z = call.softcap * torch.tanh(z / call.softcap)
+    for term in terms:
+        z = z + (term if term.shape[0] == 1 else term[heads])
+    z = z.clamp_(min=_FAR_BELOW).masked_fill_(hidden, _FAR_BELOW)
+    most = z.amax(dim=-1)
+    seeing = visible.any(dim=-1)
+    if largest is None:
+        largest = most.masked_fill(~seeing, float("-inf")).amax(dim=-1)
+    e = z.sub_(most[..., None]).exp()
+    total = visible_total = e.sum(dim=-1)
     if call.sinks is not None:
-        total = torch.logaddexp(total, call.sinks.detach().to(total)[heads, None, None])
-    logs = (logits - total.masked_fill(total.isinf(), 0.0)).masked_fill(hidden, float("-inf"))
-    p = logs.exp()
-    entropy = -torch.where(p > 0, p * logs, 0.0).sum(dim=-1)
-    return raw, p, entropy
+        sinks = call.sinks.detach().to(most)[heads, None]
+        total = total + (sinks - most).clamp(max=_LARGEST_EXPONENT).exp()
+    weight = torch.where(seeing, 1 / total, 0.0)
+    entropy = weight * (visible_total * total.log() - z.mul_(e).sum(dim=-1))
+    return largest, (weight[:, None] @ e)[:, 0], entropy.clamp(min=0)
 
 
 def _bias(call: object, row: int, places: torch.Tensor) -> torch.Tensor | None:

@@ -10,14 +10,16 @@ class Thresholds:
     """Levels and memory of the alerts.
 
     Every metric has a *level*, which is crossed only with a change (the head was different before), and most have a
-    *limit*, which is always too much. A change is a distance of ``z`` robust deviations from the head's own past: from
-    the median of a trailing window, or from a reference that is fixed early in the run, so that a slow drift is not
-    followed.
+    *limit*, which is always too much. A change is a distance of ``z`` robust deviations from the head's own past, which
+    was within the level: from a reference that is fixed early in the run, or from the older half of a trailing window
+    with deviations around its trend, so that a slow drift is not followed.
 
     Attributes
     ----------
     z
-        Robust deviations (1.4826 MAD, on a log scale, at least 5 %) that make a change.
+        Robust deviations (1.4826 MAD, on a log scale) that make a change.
+    factor
+        The least ratio to its past that makes a change, however small the deviations.
     persistence, memory
         A crossing is told once it is seen in ``persistence`` of the last ``memory`` samples. NaN, visible later keys
         and identical heads need no second sample.
@@ -36,13 +38,14 @@ class Thresholds:
     entropy_share, entropy_limit
         Entropy collapse: entropy of attention over its maximum.
     query_effect, query_effect_limit
-        Dead head: root mean square by which queries change the logits. Below 0.01 they change no probability by more
-        than about 1 %.
+        Dead head: root mean square by which queries change the logits. Below 0.005 they change no probability by more
+        than about half a percent.
     nearest, nearest_limit
         Duplicate heads: relative distance of their energy fields.
     """
 
     z: float = 6.0
+    factor: float = 2.0
     persistence: int = 2
     memory: int = 3
     window: int = 20
@@ -57,7 +60,7 @@ class Thresholds:
     logit_limit: float = 100.0
     entropy_share: float = 0.02
     entropy_limit: float = 0.002
-    query_effect: float = 0.02
+    query_effect: float = 0.005
     query_effect_limit: float = 1e-3
     nearest: float = 0.1
     nearest_limit: float = 0.01
@@ -67,6 +70,8 @@ class Thresholds:
             value = getattr(self, item.name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise InputError(f"thresholds: {item.name} must be a number of at least 0, but is {value!r}.")
+        if self.factor < 1:
+            raise InputError(f"thresholds: factor must be at least 1, but is {self.factor}.")
         if not 1 <= self.persistence <= self.memory:
             raise InputError(
                 f"thresholds: persistence must lie between 1 and memory={self.memory}, but is {self.persistence}."

@@ -116,6 +116,22 @@ def test_slow_drift_is_found_although_the_window_follows_it():
     assert crossed <= alerts[0].step / EVERY <= crossed + 3
 
 
+def test_steady_growth_is_found_although_the_early_reference_is_wide():
+    """Logits that rise fast in the warm-up and then 10 % a sample, with as much noise."""
+    noise = np.random.default_rng(0).normal(0.0, 0.1, 60)
+    curve = np.exp(np.minimum(np.arange(60), 12) * 0.3 + np.maximum(0, np.arange(60) - 20) * 0.1 + noise) / 5
+    _, alerts = judged(samples(60, "logit_max", lambda i: curve[i]))
+    crossed = np.flatnonzero(curve > Thresholds().logit_max)
+    assert [alert.kind for alert in alerts] == [kinds.EXPLODING_LOGITS]
+    assert alerts[0].step / EVERY <= crossed[0] + 3
+
+
+def test_a_weak_head_of_an_untrained_model_is_not_dead():
+    """Its query effect falls by less than half, from a value that was small to begin with."""
+    _, alerts = judged(samples(60, "query_effect", lambda i: 0.0055 if i < BEGIN else 0.004))
+    assert alerts == []
+
+
 def test_a_head_that_was_always_so_is_left_alone():
     _, alerts = judged(samples(60, "mu_K", lambda i: 60.0))
     assert alerts == []
@@ -150,11 +166,25 @@ def test_nan_is_told_of_where_it_begins():
     assert "4 heads" in alerts[0].detail
 
 
+def test_nan_everywhere_says_that_its_origin_is_unknown():
+    def broken():
+        for sample in samples(40):
+            if sample.step >= BEGIN * EVERY:
+                sample.values["nonfinite"][:] = 5
+            yield sample
+
+    _, alerts = judged(broken())
+    assert [len(alert.heads) for alert in alerts] == [8]
+    assert f"after step {(BEGIN - 1) * EVERY}" in alerts[0].detail
+
+
 def test_thresholds_decide():
     struck = list(samples(60, "logit_max", lambda i: 80.0 if i >= BEGIN else None))
     assert judged(struck, Thresholds(logit_max=90.0))[1] == []
     assert judged(struck, Thresholds(persistence=3))[1][0].step == (BEGIN + 2) * EVERY
     with pytest.raises(InputError, match="persistence must lie between 1 and memory"):
         Thresholds(persistence=4)
+    with pytest.raises(InputError, match="factor must be at least 1"):
+        Thresholds(factor=0.5)
     with pytest.raises(InputError, match="z must be a number"):
         Thresholds(z=-1)

@@ -75,6 +75,41 @@ def test_score_metrics_match_dense_attention(causal):
     assert (found["future"] == (0 if causal else 1)).all()
 
 
+def test_soft_cap_bias_and_sinks_count():
+    call = attention_call(rows=1)
+    generator = torch.Generator().manual_seed(1)
+    bias = torch.randn(1, HEADS, LENGTH, LENGTH, generator=generator)
+    terms = {"softcap": 2.0, "bias": bias, "sinks": torch.tensor([-1.0, 0.0, 3.0, 1e4])}
+    found = head_metrics(AttentionCall(**{**call.__dict__, **terms}))
+    for head in range(HEADS):
+        raw = SCALE * call.queries[0, head] @ call.keys[0, head // 2].mT
+        seen = torch.ones_like(raw).tril().bool()
+        logits = 2.0 * torch.tanh(raw / 2.0) + bias[0, head]
+        sink = terms["sinks"][head].expand(LENGTH, 1)
+        p = torch.cat([logits.masked_fill(~seen, -torch.inf), sink], dim=1).softmax(-1)[:, :-1]
+        torch.testing.assert_close(found["attention_entropy"][head], torch.special.entr(p).sum(-1).mean())
+        assert found["logit_max"][head] == pytest.approx(float(raw[seen].max()), rel=1e-5)
+
+
+def test_memory_is_bounded_by_queries_and_keys_and_blocks_of_scores():
+    """A long call needs a few copies of its queries and keys and a few blocks, never all scores."""
+    length, d = 1024, 8
+    x = torch.randn(3, 4, length, d, generator=torch.Generator().manual_seed(0))
+    call = AttentionCall(**{**attention_call().__dict__, "queries": x, "keys": x})
+    kept = 2 * 4 * x[0].numel()  # bytes of the queries and keys of one row
+    block, scores = 4 * score_metrics.LARGEST_BLOCK, 4 * 4 * length * length
+    peak = peak_bytes(lambda: head_metrics(call, rows=1))
+    assert peak < 6 * kept + 3 * block < kept + scores
+
+
+def peak_bytes(action):
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        action()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return max(np.cumsum([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]))
+
+
 def test_small_blocks_give_the_same_figures(monkeypatch):
     whole = head_metrics(attention_call())
     monkeypatch.setattr(score_metrics, "LARGEST_BLOCK", 3 * LENGTH)

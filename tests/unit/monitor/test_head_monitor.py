@@ -10,8 +10,9 @@ import torch
 
 import headscape as hs
 from headscape.errors import InputError, ModelError
+from headscape.models.transformer_xl.model import TransfoXLConfig, TransfoXLLMHeadModel
 from monitor_training import batch_at, forward, train, trainable
-from tiny_models import HEADS, LAYERS, tiny_causal_model
+from tiny_models import HEADS, LAYERS
 
 
 def zero_queries(layer, head, begin):
@@ -120,7 +121,32 @@ def test_a_model_that_cannot_be_observed_is_refused_at_construction():
     with pytest.raises(ModelError):
         hs.HeadMonitor(torch.nn.Linear(4, 4))
     with pytest.raises(ModelError):
-        hs.HeadMonitor(tiny_causal_model("Bloom"))
+        hs.HeadMonitor(torch.nn.Sequential(torch.nn.Embedding(8, 4), torch.nn.LSTM(4, 4)))
+
+
+def test_transformer_xl_is_watched_too():
+    torch.manual_seed(0)
+    shape = {
+        "d_model": 16,
+        "d_embed": 16,
+        "d_inner": 24,
+        "n_layer": 2,
+        "n_head": 4,
+        "d_head": 6,
+        "mem_len": 12,
+    }
+    model = TransfoXLLMHeadModel(TransfoXLConfig(vocab_size=60, cutoffs=[20, 40], div_val=2, **shape)).train()
+    monitor = hs.HeadMonitor(model, every=1, metrics=["mu_K", "attention_entropy"])
+    memory = None
+    for step in range(2):
+        ids = torch.randint(60, (2, 12), generator=torch.Generator().manual_seed(step))
+        with monitor:
+            memory = model(ids, mems=memory).mems
+        monitor.step()
+    assert monitor.run.metric("mu_K").shape == (2, 2, 4)
+    assert np.isfinite(monitor.run.metric("attention_entropy")).all()
+    assert (monitor.run.metric("future")[0] == 0).all()  # memory comes with the second step
+    assert monitor.alerts == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from headscape.analysis.stability import rank_stability
 from headscape.analysis.windows import staged
 from headscape.errors import HeadscapeError
 from headscape.notices import FLAT_GEOMETRY, UNSTABLE_RANKING
+from headscape.output import counted
 from headscape.recorder.inputs import InputReader
 from headscape.study.reproduction.experiment import (
     ORGANIZED,
@@ -25,8 +26,8 @@ from headscape.study.reproduction.experiment import (
     Verdict,
     judged,
 )
+from headscape.study.reproduction.head_experiments import head_table
 from headscape.study.reproduction.networks import LANGUAGE, TRANSFORMER_XL, VISION, Networks, of_heads
-from headscape.study.reproduction.softmax import head_table
 
 ROLES = (LANGUAGE, TRANSFORMER_XL, VISION)
 REMOVED = (1, 2, 3, 4, 5)
@@ -107,7 +108,7 @@ def low_entropy_exponents(networks: Networks) -> Evidence:
             Observation(
                 networks.title(role),
                 networks.data(role, 1),
-                f"The {len(low)} heads most often in the lowest tenth have a median mixed exponent of "
+                f"The {counted(len(low), 'head')} most often in the lowest tenth have a median mixed exponent of "
                 f"{difference.estimate:.2f} [{difference.low:.2f}, "
                 f"{difference.high:.2f}], the others {rest:.2f}.",
                 judged(difference.low > rest, difference.high < rest),

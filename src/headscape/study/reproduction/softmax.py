@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
 from headscape.ablation.objective import objective_for
 from headscape.analysis.dyadic_trees import dyadic_trees
-from headscape.analysis.head_logits import HeadLogits, LogitSource
+from headscape.analysis.head_logits import LogitSource
 from headscape.analysis.intervals import bootstrap
-from headscape.analysis.log_softmax import filled_logits
 from headscape.analysis.paraproduct import paraproduct
 from headscape.analysis.regularity import fitted_exponents
-from headscape.analysis.softmax_experiment import SoftmaxExperiment, softmax_experiment
 from headscape.models.loading import Model
 from headscape.recorder.capturing import capture
 from headscape.recorder.inputs import InputReader
@@ -30,8 +26,8 @@ from headscape.study.reproduction.experiment import (
     Verdict,
     judged,
 )
+from headscape.study.reproduction.head_experiments import first_head, head_table, taken_apart
 from headscape.study.reproduction.networks import LANGUAGE, TRANSFORMER_XL, VISION, Networks
-from headscape.study.stages.result import Result
 from headscape.tensor.capture import Capture
 
 ROLES = (LANGUAGE, TRANSFORMER_XL, VISION)
@@ -60,7 +56,7 @@ def organized_heads(networks: Networks) -> Evidence:
                 judged(high < 1, low > 1),
             )
         )
-        figures[f"{role}-head"] = experiment_figure(_example(networks, role), networks.title(role))
+        figures[f"{role}-head"] = experiment_figure(first_head(networks, role), networks.title(role))
     return Evidence.of(observations, _tables(networks), figures)
 
 
@@ -69,7 +65,9 @@ def softmax_paraproducts(networks: Networks) -> Evidence:
     observations = []
     for role in ROLES:
         table = head_table(networks, role)
-        residual = bootstrap(table["residual"].to_numpy(), np.median, seed=networks.seed)
+        residual = bootstrap(
+            table["residual"].to_numpy(), np.median, seed=networks.seed, within=(0.0, np.inf)
+        )
         observations.append(
             Observation(
                 networks.title(role),
@@ -105,7 +103,7 @@ def residual_exponents(networks: Networks) -> Evidence:
                 judged(twice == len(inside), 2 * twice < len(inside)) if len(inside) else Verdict.untested,
             )
         )
-    alpha, residual = counter_example()
+    alpha, residual = counterfirst_head()
     observations.append(
         Observation(
             "constructed head",
@@ -158,7 +156,7 @@ def invariance_premise(networks: Networks) -> Evidence:
     return Evidence.of(observations, tables)
 
 
-def counter_example(n: int = 512, alpha: float = 0.3, seed: int = 0) -> tuple[float, float]:
+def counterfirst_head(n: int = 512, alpha: float = 0.3, seed: int = 0) -> tuple[float, float]:
     """Return the exponents along the keys of h and of the residual of A = x^2 for f = r (1 + h): equal, not doubled.
 
     h is a Haar series on the dyadic tree whose mean differences decay as the size of the folder to the power alpha.
@@ -179,69 +177,8 @@ def counter_example(n: int = 512, alpha: float = 0.3, seed: int = 0) -> tuple[fl
     return float(exponents[0]), float(exponents[1])
 
 
-def head_table(networks: Networks, role: str) -> pd.DataFrame:
-    """Return the measures of some heads of a network, a row each, computed once and kept in the store."""
-    part = f"softmax-{role}"
-    if networks.store.has(part):
-        return Result.read(networks.store.read(part)).tables["heads"]
-    rows = []
-    for done, one in enumerate(_chosen(networks, role)):
-        networks.progress(f"{role}: softmax of head {one.head[0]}.{one.head[1]}", done, networks.sizes.heads)
-        found = _experiment(one, networks.seed)
-        rows.append(
-            {
-                "layer": one.head[0],
-                "head": one.head[1],
-                **found.measures(),
-                **_smoothness(one, found, networks.seed),
-            }
-        )
-    table = pd.DataFrame(rows)
-    with networks.store.writing(part) as writer:
-        Result(tables={"heads": table}).write(writer)
-    return table
-
-
 def _tables(networks: Networks) -> dict[str, pd.DataFrame]:
     return {role: head_table(networks, role) for role in ROLES}
-
-
-def _chosen(networks: Networks, role: str) -> Iterator[HeadLogits]:
-    return LogitSource(networks.capture(role), networks.some_heads(role)).window(0)
-
-
-def _example(networks: Networks, role: str) -> SoftmaxExperiment:
-    """Return the first of the chosen heads, taken apart for a picture."""
-    return _experiment(next(_chosen(networks, role)), networks.seed)
-
-
-def _experiment(one: HeadLogits, seed: int) -> SoftmaxExperiment:
-    return softmax_experiment(one.logits, visible=one.visible, sink=one.sink, draws=1, seed=seed)
-
-
-def _smoothness(one: HeadLogits, found: SoftmaxExperiment, seed: int) -> dict[str, float]:
-    """Return the variation of a head in three orders, and the exponent of its residual."""
-    logits = filled_logits(one.logits, one.visible)
-    rng = np.random.default_rng(seed)
-    shuffled = logits[rng.permutation(len(logits))][:, rng.permutation(logits.shape[1])]
-    residual = fitted_exponents(found.complete.residual, found.trees)["mixed"][0, 0]
-    return {
-        "variation_before": variation(logits),
-        "variation": variation(found.organized(logits)),
-        "variation_shuffled": variation(shuffled),
-        "residual_exponent": float(residual),
-    }
-
-
-def variation(matrix: NDArray[Any]) -> float:
-    """Return the mean absolute difference between neighboring entries of a matrix, along both axes.
-
-    Examples
-    --------
-    >>> variation(np.array([[0.0, 1.0], [0.0, 1.0]]))
-    0.5
-    """
-    return float((np.abs(np.diff(matrix, axis=0)).mean() + np.abs(np.diff(matrix, axis=1)).mean()) / 2)
 
 
 def _over_training(networks: Networks) -> pd.DataFrame:
@@ -274,7 +211,7 @@ def _mixed(model: Model, networks: Networks) -> dict[str, float]:
     rng = np.random.default_rng(networks.seed)
     count = min(CHECKPOINT_HEADS, len(captured.heads))
     heads = [captured.heads[i] for i in sorted(rng.choice(len(captured.heads), size=count, replace=False))]
-    found = [_experiment(one, networks.seed) for one in LogitSource(captured, heads).window(0)]
+    found = [taken_apart(one, networks.seed) for one in LogitSource(captured, heads).window(0)]
     return {
         "mixed_size": float(np.median([one.mixed_size for one in found])),
         "share_explained": float(np.median([one.share_explained for one in found])),
@@ -284,7 +221,14 @@ def _mixed(model: Model, networks: Networks) -> dict[str, float]:
 def _correlation(x: Any, y: Any) -> tuple[float, float]:
     pair = np.stack([np.asarray(x, float), np.asarray(y, float)])
     pair = pair[:, np.isfinite(pair).all(axis=0)]
-    found = stats.spearmanr(*pair)
+    # Asymptotic p-values mean nothing for a handful of checkpoints: permute.
+    found = stats.permutation_test(
+        (pair[0],),
+        lambda x: stats.spearmanr(x, pair[1]).statistic,
+        permutation_type="pairings",
+        n_resamples=999,
+        rng=np.random.default_rng(0),
+    )
     return float(found.statistic), float(found.pvalue)
 
 

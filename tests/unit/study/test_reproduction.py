@@ -61,7 +61,10 @@ def test_experiments_have_names_of_their_own_and_known_networks():
 
 
 def test_experiments_are_chosen_by_name_in_their_own_order():
-    assert [one.name for one in chosen_experiments(["table-1", "figure-1", "table-1"])] == ["figure-1", "table-1"]
+    assert [one.name for one in chosen_experiments(["table-1", "figure-1", "table-1"])] == [
+        "figure-1",
+        "table-1",
+    ]
     assert chosen_experiments(["all"]) == EXPERIMENTS
     with pytest.raises(InputError, match=r"table-9.*--list"):
         chosen_experiments(["table-9"])

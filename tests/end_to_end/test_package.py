@@ -32,7 +32,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
 
 
 def test_the_sdist_holds_what_the_tests_need(built):
-    names = tarfile.open(built[1]).getnames()
+    with tarfile.open(built[1]) as sdist:
+        names = sdist.getnames()
     for needed in (
         "tests/conftest.py",
         "examples/tiny_model/config.json",

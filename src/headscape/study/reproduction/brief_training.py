@@ -83,7 +83,7 @@ def untrained_vision(seed: int = 0, *, tiny: bool = False) -> Model:
     """
     from transformers import ViTConfig, ViTForImageClassification
 
-    sizes: dict[str, int] = (
+    sizes: dict[str, Any] = (
         {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
         | {"image_size": 32, "patch_size": 8}
         if tiny
@@ -91,7 +91,7 @@ def untrained_vision(seed: int = 0, *, tiny: bool = False) -> Model:
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = ViTForImageClassification(ViTConfig(**sizes))
+        model: Any = ViTForImageClassification(ViTConfig(**sizes))
     return Model(model.eval(), None, "ViT-B/16")
 
 
@@ -122,7 +122,7 @@ def _training(
     rng = np.random.default_rng(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = TransfoXLLMHeadModel(
+        model: Any = TransfoXLLMHeadModel(
             TransfoXLConfig(
                 vocab_size=len(words),
                 cutoffs=[],
@@ -149,7 +149,7 @@ def _training(
             starts = rng.integers(0, len(ids) - length, size=ROWS)
             rows = torch.stack([ids[start : start + length + 1] for start in starts])
             hidden, *_ = model.train().transformer(rows[:, :-1], None)
-            loss = model.crit.loss(hidden, rows[:, 1:])
+            loss: Any = model.crit.loss(hidden, rows[:, 1:])
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)

@@ -27,4 +27,5 @@ def _image(size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
         down, across = abs(row - y) / height, abs(column - x) / width
         inside = down**2 + across**2 < 1 if rng.random() < 0.5 else np.maximum(down, across) < 1
         picture[inside] = rng.uniform(0, 255, 3)
-    return np.clip(picture + rng.normal(0, 4, picture.shape), 0, 255).astype(np.uint8)
+    noisy: NDArray[np.float64] = np.clip(picture + rng.normal(0, 4, picture.shape), 0, 255)
+    return noisy.astype(np.uint8)

@@ -120,7 +120,7 @@ def signatures_of_heads(networks: Networks) -> Evidence:
                 f"(median of {len(lows)} heads, at most "
                 f"{max(lows):.2f}); a share of {np.median(combs):.2f} lies on multiples of 1/L, "
                 f"{np.median(shuffled):.3f} if each row is shuffled.",
-                judged(max(lows) < 1 and min(combs) > 2 * max(shuffled), np.median(lows) > 1),
+                judged(max(lows) < 1 and min(combs) > 2 * max(shuffled), bool(np.median(lows) > 1)),
             )
         )
     return Evidence.of(observations, figures=figures)
@@ -128,7 +128,8 @@ def signatures_of_heads(networks: Networks) -> Evidence:
 
 def verified_lengths(networks: Networks) -> Evidence:
     """Test zero sums, rank bound and spread at several lengths and texts."""
-    observations, tables = [], {}
+    observations: list[Observation] = []
+    tables: dict[str, pd.DataFrame] = {}
     lengths = [n for n in (64, 128, 256, 512, 1024) if n <= networks.sizes.longest] or [
         networks.sizes.longest
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -19,6 +21,9 @@ from headscape.study.reproduction.experiment import (
 )
 from headscape.study.reproduction.networks import LANGUAGE, TRANSFORMER_XL, VISION, Networks
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 CLUSTERED = 0.5
 """From this silhouette on, groups count as clusters (Kaufman and Rousseeuw 1990)."""
 MOST_GROUPS = 10
@@ -26,7 +31,8 @@ MOST_GROUPS = 10
 
 def head_maps(networks: Networks) -> Evidence:
     """Draw the heads of every network, and measure whether they form groups."""
-    observations, figures = [], {}
+    observations: list[Observation] = []
+    figures: dict[str, Figure] = {}
     for role in (LANGUAGE, TRANSFORMER_XL, VISION):
         found = networks.organization(role, 0)
         emd = np.asarray(found.emd["head"])
@@ -79,7 +85,7 @@ def best_groups(distances: NDArray[np.float64]) -> tuple[int, float]:
     return best
 
 
-def _silhouette(distances: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
+def _silhouette(distances: NDArray[np.float64], labels: NDArray[Any]) -> float:
     members = labels[:, None] == np.unique(labels)
     sizes = members.sum(axis=0)
     own = members.argmax(axis=1)

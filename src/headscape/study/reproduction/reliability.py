@@ -124,7 +124,8 @@ def low_entropy_ablation(networks: Networks) -> Evidence:
     lowest = [heads[i] for i in _lowest(networks, LANGUAGE)][: REMOVED[-1]]
     rng = np.random.default_rng(networks.seed)
     random = [[heads[i] for i in rng.permutation(len(heads))[: REMOVED[-1]]] for _ in range(DRAWS)]
-    rows, observations = [], []
+    rows: list[dict[str, Any]] = []
+    observations: list[Observation] = []
     for name, text in networks.texts().items():
         networks.progress(f"switching low heads off: {name}", len(observations), len(networks.texts()))
         reader = InputReader(

@@ -185,7 +185,7 @@ def _over_training(networks: Networks) -> pd.DataFrame:
     """Return loss and median mixed difference at every checkpoint; empty if there are none."""
     if networks.choice.transformer_xl is not None:
         return pd.DataFrame({"step": [], "loss": [], "mixed_size": [], "share_explained": []})
-    rows = []
+    rows: list[dict[str, float]] = []
     for step in networks.training.checkpoints:
         networks.progress("checkpoints of the Transformer-XL", len(rows), len(networks.training.checkpoints))
         model = networks.training.model(step)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-DIRECTIVE = re.compile(r"^<!-- (benchmark|table|commands)(?:: (\S+))? -->$", re.MULTILINE)
+DIRECTIVE = re.compile(r"^<!-- (benchmark|table|claims|commands)(?:: (\S+))? -->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -19,7 +19,26 @@ def _render(match: re.Match[str]) -> str:
     if kind == "commands":
         return _commands()
     data = json.loads((ROOT / argument).read_text(encoding="utf-8"))
+    if kind == "claims":
+        return _claims(data["experiments"])
     return _benchmark(data) if kind == "benchmark" else _table(data["columns"], data["rows"])
+
+
+def _claims(experiments: list[dict[str, Any]]) -> str:
+    """Return one table of claims and verdicts, then what was found on every network."""
+    overview, parts = [], []
+    for one in experiments:
+        place = f"arXiv {one['paper']}, {one['place']}"
+        overview.append([f"[{one['title']}](#{one['name']})", place, one["claim"], f"**{one['verdict']}**"])
+        rows = [
+            [seen[name] for name in ("network", "data", "found", "verdict")] for seen in one["observations"]
+        ]
+        remark = f" {one['remark']}" if one["remark"] else ""
+        parts.append(
+            f"## {one['title']} {{ #{one['name']} }}\n\n{place}; `headscape reproduce {one['name']}`. "
+            f"The paper: {one['claim']}{remark}\n\n{_table(['network', 'data', 'what is found', 'verdict'], rows)}"
+        )
+    return "\n\n".join([_table(["experiment", "paper", "claim", "verdict"], overview), *parts])
 
 
 def _benchmark(data: dict[str, Any]) -> str:

@@ -39,6 +39,7 @@ from .energy.field import log_ratio_energy as log_ratio_energy
 from .energy.incoherence import key_incoherence as key_incoherence
 from .energy.low_rank import energy_components as energy_components
 from .energy.low_rank import low_rank_softmax as low_rank_softmax
+from .energy.mutual_coherence import mutual_coherence as mutual_coherence
 from .energy.signatures import spectral_signatures as spectral_signatures
 from .energy.spectrum import energy_spectrum as energy_spectrum
 from .energy.spectrum import interaction_spectrum as interaction_spectrum
@@ -73,6 +74,8 @@ from .study.check_report import CheckReport as CheckReport
 from .study.compare import compare as compare
 from .study.comparison import Comparison as Comparison
 from .study.head_patterns import head_patterns as head_patterns
+from .study.reproduction.reproduce import Reproduction as Reproduction
+from .study.reproduction.reproduce import reproduce as reproduce
 from .study.source import open_source as open_source
 from .study.study import Study as Study
 from .tensor.capture import Capture as Capture

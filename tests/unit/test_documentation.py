@@ -115,3 +115,39 @@ def test_the_glossary_has_every_term_of_ours():
     words = {word for row in re.findall(r"^\| ([^|]+) \|", text, re.M) for word in row.split(", ")}
     wanted = "pattern name sink support consensus folder window field source stage finding notice gate"
     assert {*wanted.split(), "chance level", "first test", "loss increase"} <= words
+
+
+def test_every_function_and_command_of_the_papers_page_is_there():
+    import typer.main
+
+    import headscape as hs
+    from headscape.cli.main import app
+    from headscape.study.reproduction.experiments import EXPERIMENTS
+
+    text = (DOCS / "theory" / "paper_to_command.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`hs\.(\w+)`", text))
+    assert len(names) > 30
+    assert names <= set(hs.__all__)
+    commands = set(re.findall(r"`headscape (\w+)", text))
+    assert commands <= set(typer.main.get_command(app).commands)
+    reproduced = set(re.findall(r"`headscape reproduce ([\w-]+)`", text))
+    assert reproduced <= {one.name for one in EXPERIMENTS}
+
+
+def test_claims_become_one_table_and_a_section_each():
+    seen = {"network": "net", "data": "6 windows", "found": "It is 0.5.", "verdict": "agrees"}
+    one = {"name": "table-1", "paper": "2506.15541", "place": "table 1", "title": "Heads"}
+    one |= {"claim": "They are.", "remark": ""}
+    text = hook("results")._claims([one | {"verdict": "agrees", "observations": [seen]}])
+    assert "[Heads](#table-1)" in text
+    assert "## Heads { #table-1 }" in text
+    assert "| net | 6 windows | It is 0.5. | agrees |" in text
+
+
+def test_the_citation_names_this_version():
+    import headscape as hs
+
+    citation = (DOCS.parent / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {hs.__version__}" in citation
+    assert "2506.15541" in citation
+    assert "2605.02907" in citation

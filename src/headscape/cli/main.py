@@ -24,6 +24,7 @@ from headscape.cli.monitor import monitor
 from headscape.cli.organize import organize
 from headscape.cli.patterns import patterns
 from headscape.cli.prune import prune
+from headscape.cli.reproduce import reproduce
 from headscape.cli.softmax import softmax
 from headscape.errors import HeadscapeError
 
@@ -51,6 +52,7 @@ app.command()(compare)
 app.command()(ablate)
 app.command()(prune)
 app.command()(monitor)
+app.command()(reproduce)
 app.command()(info)
 
 

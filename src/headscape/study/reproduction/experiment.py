@@ -1,0 +1,156 @@
+"""What an experiment is: a claim of a paper, the networks it is tried on, and what is found there."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pandas as pd
+
+from headscape.study.stages.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from headscape.study.reproduction.networks import Networks
+
+ORGANIZED, INVARIANTS, COMPANION = "2506.15541", "2605.02907", "2604.04384"
+"""The papers by their arXiv numbers."""
+
+
+class Verdict(StrEnum):
+    """Whether what was found agrees with the paper."""
+
+    agrees = "agrees"
+    partly = "agrees in part"
+    disagrees = "disagrees"
+    untested = "not tested"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What was found on one network.
+
+    Parameters
+    ----------
+    network
+        Its name.
+    data
+        What it was measured on, such as "6 windows of 256 tokens".
+    found
+        The sentence, with its numbers and intervals.
+    verdict
+        Whether that agrees with the claim.
+    """
+
+    network: str
+    data: str
+    found: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What an experiment gives: observations, tables and figures (as PNG) by name, and its seconds."""
+
+    observations: tuple[Observation, ...]
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        observations: Iterable[Observation],
+        tables: Mapping[str, pd.DataFrame] | None = None,
+        figures: Mapping[str, Figure] | None = None,
+    ) -> Self:
+        """Return the evidence with its figures drawn."""
+        pictures = {name: _png(figure) for name, figure in (figures or {}).items()}
+        return cls(tuple(observations), dict(tables or {}), pictures)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict over all networks on which the claim could be tested."""
+        found = {one.verdict for one in self.observations} - {Verdict.untested}
+        if not found:
+            return Verdict.untested
+        return found.pop() if len(found) == 1 else Verdict.partly
+
+    def to_result(self) -> Result:
+        """Return it as arrays, tables and attributes that a store keeps."""
+        arrays = {f"picture.{name}": np.frombuffer(data, np.uint8) for name, data in self.pictures.items()}
+        observations = [vars(one) | {"verdict": one.verdict.value} for one in self.observations]
+        attributes = {"observations": json.dumps(observations), "seconds": self.seconds}
+        return Result(arrays, attributes, self.tables)
+
+    @classmethod
+    def from_result(cls, result: Result) -> Self:
+        """Return what :meth:`to_result` kept."""
+        observations = tuple(
+            Observation(**(one | {"verdict": Verdict(one["verdict"])}))
+            for one in json.loads(result.attributes["observations"])
+        )
+        pictures = {
+            name.removeprefix("picture."): np.asarray(array, np.uint8).tobytes()
+            for name, array in result.arrays.items()
+        }
+        return cls(observations, dict(result.tables), pictures, float(result.attributes["seconds"]))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table, figure or claim of a paper, and the function that tries it.
+
+    Parameters
+    ----------
+    name
+        What the command line calls it, such as "table-1".
+    paper, place
+        arXiv number, and where in the paper it stands.
+    title
+        What it is about.
+    claim
+        What the paper claims or shows, in our words.
+    networks
+        The roles of the networks it is tried on.
+    minutes
+        How long it takes at full size on 2 cores, what the networks need apart.
+    run
+        Tries it.
+    remark
+        Where the published code or another reading differs, and which one is followed.
+    """
+
+    name: str
+    paper: str
+    place: str
+    title: str
+    claim: str
+    networks: tuple[str, ...]
+    minutes: float
+    run: Callable[[Networks], Evidence]
+    remark: str = ""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what ``--list`` and the page say of it."""
+        names = ("name", "paper", "place", "title", "claim", "minutes", "remark")
+        return {name: getattr(self, name) for name in names} | {"networks": list(self.networks)}
+
+
+def judged(agrees: bool, disagrees: bool | None = None) -> Verdict:
+    """Return the verdict of a test: between the two bounds it agrees in part."""
+    if agrees:
+        return Verdict.agrees
+    return Verdict.disagrees if disagrees is None or disagrees else Verdict.partly
+
+
+def _png(figure: Figure) -> bytes:
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=90, metadata={"Software": None})
+    return data.getvalue()

@@ -1,0 +1,255 @@
+"""The networks of the experiments: each is loaded, captured and organized once, when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscape.analysis.entropy import head_entropy
+from headscape.analysis.windows import staged
+from headscape.engine import Engine, LocalEngine, Progress, no_progress
+from headscape.errors import InputError
+from headscape.geometry.organization import Organization, organize
+from headscape.models.loading import Model, load_model
+from headscape.models.sample_text import sample_text
+from headscape.output import counted
+from headscape.recorder.capturing import capture
+from headscape.study.reproduction.brief_training import N_HEADS, Training, briefly_trained, untrained_vision
+from headscape.study.reproduction.drawn_images import drawn_images
+from headscape.study.stages.result import Result
+from headscape.tensor.capture import Capture
+from headscape.tensor.store import Store
+
+LANGUAGE, TRANSFORMER_XL, VISION, ENCODER = "language", "transformer-xl", "vision", "encoder"
+ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, ENCODER)
+K_HEAD = 400
+"""Wavelets of an entropy of a head, as in OA 3.2."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which networks stand in for those of the papers, and on what data.
+
+    Parameters
+    ----------
+    language, encoder
+        Models as :func:`headscape.load_model` takes them.
+    transformer_xl
+        Folder of a Transformer-XL; None trains one of the paper's size briefly on the text.
+    vision
+        An image model; None takes a ViT-B/16 with random weights.
+    texts
+        Text files; empty for the sample text bundled with Python.
+    images
+        Image file or folder; None for drawn shapes.
+    """
+
+    language: str = "default"
+    encoder: str = "minilm"
+    transformer_xl: str | None = None
+    vision: str | None = None
+    texts: tuple[str, ...] = ()
+    images: str | None = None
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured.
+
+    Parameters
+    ----------
+    windows, length
+        Windows per network and tokens per window (a vision model sees its own number of patches).
+    heads
+        Heads of each network whose softmax is taken apart.
+    longest
+        Tokens of the longest window of the energy's verification.
+    layers, width, steps
+        Of the Transformer-XL that is trained, if none is given.
+    """
+
+    windows: int = 20
+    length: int = 256
+    heads: int = 24
+    longest: int = 1024
+    layers: int = 16
+    width: int = 410
+    steps: int = 60
+
+
+QUICK = Sizes(windows=6, length=48, heads=4, longest=96, layers=2, width=32, steps=12)
+
+
+class Networks:
+    """Gives experiments their networks by role, and keeps what took long in a store.
+
+    Parameters
+    ----------
+    store
+        Where captures, organizations and trained weights are kept.
+    choice, sizes, seed
+        What is taken, how much of it, and the seed of everything random.
+    engine, progress
+        Where the work is done, and the progress callback.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        choice: Choice,
+        sizes: Sizes,
+        seed: int = 0,
+        engine: Engine | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.store, self.choice, self.sizes, self.seed = store, choice, sizes, seed
+        self.engine, self.progress = engine or LocalEngine(), progress
+        self._models: dict[str, Model] = {}
+        self._captures: dict[str, Capture] = {}
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what a run must have in common with the one it resumes."""
+        return {**asdict(self.choice), **asdict(self.sizes), "seed": self.seed}
+
+    def title(self, role: str) -> str:
+        """Return what a network is called in sentences."""
+        if role == TRANSFORMER_XL and self.choice.transformer_xl is None:
+            size = f"{self.sizes.layers} x {N_HEADS} heads"
+            return f"Transformer-XL ({size}, {self.sizes.steps} steps of training)"
+        if role == VISION and self.choice.vision is None:
+            return "ViT-B/16 (random weights)" if self.sizes != QUICK else "small ViT (random weights)"
+        return self.model(role).title
+
+    def data(self, role: str, windows: int) -> str:
+        """Return in words what a network was shown."""
+        captured = self.capture(role)
+        tokens = captured.record(0, captured.layers[0]).queries.shape[-2]
+        noun = "image" if role == VISION else "random window"
+        return f"{counted(min(windows, captured.n_windows), noun)} of {tokens} tokens"
+
+    def model(self, role: str) -> Model:
+        """Return a network, loaded once."""
+        if role not in self._models:
+            self.progress(f"loading the {role} network", 0, 1)
+            self._models[role] = self._load(role)
+        return self._models[role]
+
+    def inputs(self, role: str) -> Any:
+        """Return what a network is shown: texts, or images."""
+        if role == VISION:
+            size = int(self.model(role).model.config.image_size)
+            return self.choice.images or drawn_images(self.sizes.windows, size, self.seed)
+        return list(self.choice.texts) if self.choice.texts else sample_text()
+
+    def texts(self) -> dict[str, Any]:
+        """Return the texts by name; a single one as its two halves, so that there are several."""
+        if len(self.choice.texts) > 1:
+            return {Path(text).name: text for text in self.choice.texts}
+        if self.choice.texts:
+            whole, name = (
+                Path(self.choice.texts[0]).read_text(encoding="utf-8"),
+                Path(self.choice.texts[0]).name,
+            )
+        else:
+            whole, name = sample_text(), "sample text"
+        half = len(whole) // 2
+        return {f"{name}, first half": whole[:half], f"{name}, second half": whole[half:]}
+
+    def capture(self, role: str) -> Capture:
+        """Return the windows of a network: drawn at random from its texts, as the papers do."""
+        if role not in self._captures:
+            self._captures[role] = self.captured(role, self.inputs(role), "capture", self.sizes.windows)
+        return self._captures[role]
+
+    def captured(
+        self, role: str, inputs: Any, name: str, windows: int, length: int | None = None, layers: Any = None
+    ) -> Capture:
+        """Return a capture of other inputs, kept under a name of its own."""
+        sampled: dict[str, Any] = (
+            {} if role == VISION else {"length": length or self.sizes.length, "sample": "random"}
+        )
+        return capture(
+            self.model(role),
+            inputs,
+            windows=windows,
+            layers=layers,
+            seed=self.seed,
+            path=self.store.path / "networks" / f"{role}-{name}",
+            progress=staged(self.progress, role),
+            **sampled,
+        )
+
+    def organization(self, role: str, window: int) -> Organization:
+        """Return the organization of one window, from the store if it is there."""
+        part = f"organization-{role}-{window:05d}"
+        if self.store.has(part):
+            kept = Result.read(self.store.read(part))
+            return Organization.from_arrays(kept.arrays, kept.attributes)
+        found = organize(
+            self.capture(role).tensor(window),
+            engine=self.engine,
+            progress=staged(self.progress, f"organizing {role}, window {window + 1}"),
+        )
+        with self.store.writing(part) as writer:
+            Result(found.arrays(), found.attributes()).write(writer)
+        return found
+
+    def entropies(self, role: str, windows: int) -> NDArray[np.float64]:
+        """Return the Haar entropies (window, head) of the first windows, each on its own trees."""
+        captured = self.capture(role)
+        count = min(windows, captured.n_windows)
+        rows = []
+        for window in range(count):
+            self.progress(f"{role}: entropies", window, count)
+            trees = self.organization(role, window).trees
+            rows.append(head_entropy(captured.tensor(window).data, trees, K_HEAD))
+        return np.stack(rows)
+
+    def some_heads(self, role: str) -> list[tuple[int, int]]:
+        """Return heads drawn at random, in their order: those whose softmax is taken apart."""
+        heads = self.capture(role).heads
+        rng = np.random.default_rng(self.seed)
+        chosen = rng.choice(len(heads), size=min(self.sizes.heads, len(heads)), replace=False)
+        return [heads[i] for i in sorted(chosen)]
+
+    @cached_property
+    def training(self) -> Training:
+        """The briefly trained Transformer-XL, with its checkpoints."""
+        return briefly_trained(
+            self.store.path / "networks" / "transformer-xl",
+            self.inputs(TRANSFORMER_XL),
+            layers=self.sizes.layers,
+            width=self.sizes.width,
+            length=self.sizes.length,
+            steps=self.sizes.steps,
+            seed=self.seed,
+            progress=self.progress,
+        )
+
+    def _load(self, role: str) -> Model:
+        if role == TRANSFORMER_XL and self.choice.transformer_xl is None:
+            return self.training.model()
+        if role == VISION and self.choice.vision is None:
+            return untrained_vision(self.seed, tiny=self.sizes == QUICK)
+        names: dict[str, str | None] = {
+            LANGUAGE: self.choice.language,
+            ENCODER: self.choice.encoder,
+            TRANSFORMER_XL: self.choice.transformer_xl,
+            VISION: self.choice.vision,
+        }
+        name = names.get(role)
+        if name is None:
+            raise InputError(f"the role of a network must be one of {', '.join(ROLES)}, but is {role!r}.")
+        return load_model(name)
+
+
+def of_heads(heads: Sequence[tuple[int, int]], count: int = 6) -> str:
+    """Return (layer, head) pairs as they are written: 3.5, 10.7, ..."""
+    shown = ", ".join(f"{layer}.{head}" for layer, head in heads[:count])
+    return shown + (", ..." if len(heads) > count else "")

@@ -1,0 +1,98 @@
+"""``headscape reproduce`` as a user starts it: claims of the papers in, verdicts, a page and files out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+
+import headscape as hs
+from cli_runs import headscape_here, one_line, one_object
+
+MODEL = Path(__file__).parents[2] / "examples" / "tiny_model"
+SMALL = ("--quick", "--language", MODEL, "--encoder", MODEL)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "250")
+    return lambda *words: headscape_here(monkeypatch, capsys, "reproduce", *words)
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """All experiments at their smallest, on the tiny model."""
+    out = tmp_path_factory.mktemp("reproduction")
+    return out, hs.reproduce("all", out, quick=True, language=str(MODEL), encoder=str(MODEL))
+
+
+def test_every_experiment_runs_and_says_what_was_found(everything):
+    _, found = everything
+    assert len(found.evidence) == 20
+    for name, evidence in found.evidence.items():
+        assert evidence.observations, name
+        for one in evidence.observations:
+            assert one.found.endswith((".", ".)"))
+            assert any(letter.isdigit() for letter in one.found), name
+    # What holds whatever the network: the energy's algebra, and the counter-example to equation 14.
+    assert found.evidence["energy-field"].verdict == "agrees"
+    assert found.evidence["lengths-and-texts"].verdict == "agrees"
+    constructed = found.evidence["equation-14"].observations[-1]
+    assert constructed.network == "constructed head"
+    assert constructed.verdict == "disagrees"
+
+
+def test_the_folder_holds_page_tables_pictures_and_summary(everything):
+    out, found = everything
+    page = found.report(out / "report.html").read_text(encoding="utf-8")
+    for one in found.experiments:
+        assert f'id="{one.name}"' in page
+        assert one.name in page
+    assert page.count("data:image/png;base64,") == sum(len(e.pictures) for e in found.evidence.values())
+    assert "<script" not in page
+    summary = json.loads((out / "summary.json").read_text())
+    assert [row["name"] for row in summary["experiments"]] == [one.name for one in found.experiments]
+    assert (out / "table-1" / "language.csv").exists()
+    assert (out / "figure-3" / "language-tree.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_it_loads_again_and_does_nothing_twice(everything, run):
+    out, found = everything
+    written = {path: path.stat().st_mtime_ns for path in (out / "parts").iterdir()}
+    again = one_object(run("all", *SMALL, "-o", out, "--json"))
+    assert {path: path.stat().st_mtime_ns for path in (out / "parts").iterdir()} == written
+    assert [row["verdict"] for row in again["experiments"]] == [
+        found.evidence[one.name].verdict for one in found.experiments
+    ]
+    loaded = hs.Reproduction.load(out)
+    assert loaded.headline == found.headline
+    assert loaded.evidence["table-1"].observations == found.evidence["table-1"].observations
+
+
+def test_another_setting_needs_another_folder(everything, run):
+    out, _ = everything
+    one_line(run("table-1", "--quick", "--seed", 3, "--language", MODEL, "-o", out), "seed=0")
+
+
+def test_the_list_names_every_experiment(run):
+    told = run("--list")
+    assert told.returncode == 0
+    rows = one_object(run("--list", "--json"))["experiments"]
+    assert len(rows) == 20
+    for row in rows:
+        assert row["name"] in told.stdout
+        assert row["minutes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "--list"),
+        (("figure-9",), "figure-9"),
+        (("table-1", "--text", "nowhere.txt"), "nowhere.txt"),
+        (("table-1", "--language", "no-such-model/"), "no-such-model"),
+    ],
+)
+def test_bad_input_is_one_line(run, tmp_path, words, said):
+    one_line(run(*words, "-o", tmp_path / "out"), said)

@@ -131,7 +131,7 @@ def test_every_function_and_command_of_the_papers_page_is_there():
     commands = set(re.findall(r"`headscape (\w+)", text))
     assert commands <= set(typer.main.get_command(app).commands)
     reproduced = set(re.findall(r"`headscape reproduce ([\w-]+)`", text))
-    assert reproduced <= {one.name for one in EXPERIMENTS}
+    assert reproduced - {"NAME"} <= {one.name for one in EXPERIMENTS}
 
 
 def test_claims_become_one_table_and_a_section_each():

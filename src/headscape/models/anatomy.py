@@ -9,6 +9,7 @@ from typing import Any
 
 from headscape.errors import InputError, ModelError
 from headscape.models.adapters.families import WORKING_FAMILIES
+from headscape.models.adapters.plain_modules import PlainAdapter
 from headscape.models.adapters.protocol import Adapter, AttentionCall, Observer, Weights
 from headscape.models.adapters.transformers_models import TransformersAdapter
 from headscape.models.forward_pass import arguments_for, evaluating, forward, without_extras
@@ -20,7 +21,7 @@ from headscape.models.transformer_xl.adapter import TransformerXLAdapter
 
 Heads = Sequence[tuple[int, int]]
 
-ADAPTERS: tuple[Adapter, ...] = (TransformerXLAdapter(), TransformersAdapter())
+ADAPTERS: tuple[Adapter, ...] = (TransformerXLAdapter(), TransformersAdapter(), PlainAdapter())
 """Kinds of models; the first that accepts a model is taken."""
 _PROBE_LENGTH = 8
 
@@ -155,7 +156,8 @@ def unseen(name: str) -> ModelError:
     """Return the error for a model in which no attention call was seen."""
     return ModelError(
         f"no attention was seen: {name} computes it in code of its own. Families that work: "
-        f"{WORKING_FAMILIES}."
+        f"{WORKING_FAMILIES}. Of plain PyTorch modules, nn.MultiheadAttention and calls of "
+        "F.scaled_dot_product_attention are seen; other code can be registered (hs.register_attention)."
     )
 
 

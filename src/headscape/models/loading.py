@@ -18,6 +18,7 @@ from headscape.models.fewer_heads import first_line, layers_of, load_with_fewer_
 from headscape.models.gguf import converted_gguf
 from headscape.models.lazy_torch import torch
 from headscape.models.own_models import has_own_vocabulary, model_class, own_tokenizer, register_own_models
+from headscape.models.plain_facts import config_of
 from headscape.models.packaged import PACKAGED, license_of, packaged_weights, title_of
 from headscape.models.quiet import quiet_transformers
 from headscape.models.whole_weights import load_whole, require_sane_config
@@ -55,7 +56,7 @@ class Model:
 
         They are found once and remembered, until heads are cut out of the model.
         """
-        record = pruning_record(self.model.config)
+        record = pruning_record(config_of(self.model))
         found, at = self.__dict__.get("_modules", ((), None))
         if not found or at is not record:
             found = attention_modules(self.model, arguments)
@@ -68,7 +69,7 @@ class Model:
 
         Of a pruned model also the heads that it lacks, in the numbers of the original.
         """
-        config = self.model.config
+        config = config_of(self.model)
         record = pruning_record(config)
         pruned = () if record is None else layers_of(record, Path("the model's config"))
         removed = [[layer.layer, head] for layer in pruned for head in layer.removed]
@@ -79,7 +80,7 @@ class Model:
             "type": getattr(config, "model_type", None),
             "parameters": sum(weight.numel() for weight in self.model.parameters()),
             "weights_hash": weights_hash(self.model),
-            "dtype": str(next(self.model.parameters()).dtype).removeprefix("torch."),
+            "dtype": str(next(self.model.parameters(), torch.zeros(())).dtype).removeprefix("torch."),
             "tokenizer": _describe_tokenizer(self.tokenizer),
             **({"removed_heads": removed} if removed else {}),
         }
@@ -128,7 +129,7 @@ def load_model(
 
 
 def as_model(model: Any, tokenizer: Any = None) -> Model:
-    """Return a transformers model or a :class:`Model`, or one that is loaded by its name, with its tokenizer.
+    """Return a transformers model, a PyTorch module or a :class:`Model`, or one that is loaded by its name, with its tokenizer.
 
     A tokenizer that is given stands in place of the model's own; for images, an image processor.
     """
@@ -138,7 +139,7 @@ def as_model(model: Any, tokenizer: Any = None) -> Model:
         return model if tokenizer is None else dataclasses.replace(model, tokenizer=tokenizer)
     if not isinstance(model, torch.nn.Module):
         raise InputError(
-            "model must be a transformers model, what hs.load_model returns, or a name, but is "
+            "model must be a transformers model, a PyTorch module, what hs.load_model returns, or a name, but is "
             f"{type(model).__name__}."
         )
     adapter_for(model)  # raises here, before anything is read for a model whose attention cannot be seen

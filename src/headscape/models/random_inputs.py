@@ -8,8 +8,11 @@ from typing import Any
 
 from headscape.errors import ModelError
 from headscape.models.lazy_torch import torch
+from headscape.models.plain_arguments import plain_probe
+from headscape.models.plain_facts import is_plain
 
 _DECODER_LENGTH = 24
+_PLAIN_LENGTH = 64
 
 
 def probe_windows(
@@ -20,6 +23,14 @@ def probe_windows(
     Windows have by default enough tokens for a visible block larger than the head dimension (at least 64), within what
     the model allows.
     """
+    if is_plain(model):
+        found = plain_probe(model, length or _PLAIN_LENGTH, windows, seed)
+        if found is None:
+            raise ModelError(
+                f"it is not known what {type(model).__name__} takes, so that its attention cannot be looked for. Give "
+                "inputs, or set model.example_input_array to an example."
+            )
+        return [{name: x[i : i + 1] for name, x in found.items()} for i in range(windows)]
     generator = torch.Generator().manual_seed(seed)
     config: Any = model.config
     wanted = inspect.signature(model.forward).parameters

@@ -55,6 +55,7 @@ class Recording:
     kept_tokens: Mapping[str, NDArray[np.bool_] | None] = field(default_factory=dict)
     _seen: dict[tuple[str, str], set[int]] = field(default_factory=dict)
     _records: list[list[tuple[tuple[str, str], AttentionRecord]]] = field(default_factory=list)
+    _padded: dict[tuple[str, int], NDArray[np.bool_]] = field(default_factory=dict)
     _terms: OrderedDict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=OrderedDict)
 
     def see(self, call: AttentionCall) -> None:
@@ -65,7 +66,8 @@ class Recording:
             raise ModelError(
                 f"{call.name} splits a window into pieces ({batch} rows where the model was given {self.rows}), "
                 "so that it has no single query x key matrix. Models with shifted windows such as Swin cannot "
-                "be captured."
+                "be captured. A plain PyTorch module that takes (token, batch), or folds its heads into the batch, "
+                "has to be wrapped in one that takes (batch, token), or registered (hs.register_attention)."
             )
         if not self._records:
             self._records += [[] for _ in range(batch)]
@@ -115,10 +117,18 @@ class Recording:
         cross = call.group[1] == "cross"
         in_decoder = cross or "decoder" in call.name
         side = "decoder" if in_decoder and "decoder" in self.kept_tokens else "input"
-        return (
-            self._points(side, row, call.queries.shape[2]),
-            self._points("input" if cross else side, row, call.keys.shape[2]),
-        )
+        queries_at = self._points(side, row, call.queries.shape[2])
+        keys_at = self._points("input" if cross else side, row, call.keys.shape[2])
+        place = (call.group[0], row)
+        if call.padding is not None:
+            kept = ~call.padding[row].cpu().numpy()
+            keys_at = _places(kept, keys_at)
+            if not cross and len(kept) == call.queries.shape[2]:
+                queries_at, self._padded[place] = keys_at, kept
+        if cross and len(self._padded.get(place, ())) == call.queries.shape[2]:
+            # The queries of cross-attention are the tokens of the self-attention before it.
+            queries_at = _places(self._padded[place], queries_at)
+        return queries_at, keys_at
 
     def _points(self, side: str, row: int, n: int) -> Points:
         kept = self.kept_tokens.get(side)
@@ -132,7 +142,8 @@ class Recording:
     ) -> tuple[BoolArray, Float32Array | None]:
         """Return visibility and bias of a row; layers that share a mask share the arrays."""
         terms = [term for term in (call.mask, call.bias) if term is not None]
-        key = (row, call.queries.shape[1:3], call.keys.shape[2], *(id(term) for term in terms))
+        cut = [points.tobytes() for points in (queries_at, keys_at) if not isinstance(points, slice)]
+        key = (row, call.queries.shape[1:3], call.keys.shape[2], *cut, *(id(term) for term in terms))
         if key not in self._terms:
             if len(self._terms) >= _REMEMBERED_MASKS * self.rows:
                 self._terms.popitem(last=False)
@@ -204,6 +215,11 @@ def _split_terms(
     word = describe_visibility(one)
     known = {"full": full_visibility, "causal": causal_visibility}
     return (known[word](*shape) if word in known else np.ascontiguousarray(one)), bias
+
+
+def _places(kept: NDArray[np.bool_], otherwise: Points) -> Points:
+    """Return the places of the tokens that are kept; if all are, what was known before."""
+    return otherwise if kept.all() else np.flatnonzero(kept)
 
 
 def _to_numpy(x: torch.Tensor) -> Float32Array:

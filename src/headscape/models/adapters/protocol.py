@@ -31,6 +31,8 @@ class AttentionCall:
     (batch, head, query, d) and ``keys`` (batch, kv_head, key, d) come after position encoding; ``mask`` and
     ``bias`` are what the model adds to the logits, if anything; ``sinks`` is (head,). ``causal`` and ``window`` are set
     where the model's own kernel hides later keys, and keys further back than ``window``, without a mask that says so.
+    ``padding`` (batch, key) is True at keys that the model calls padding, ``dropout`` the rate of this call; both only
+    where the model says so.
     """
 
     name: str
@@ -47,6 +49,8 @@ class AttentionCall:
     sinks: torch.Tensor | None
     causal: bool = False
     window: int | None = None
+    padding: torch.Tensor | None = None
+    dropout: float = 0.0
 
 
 class Observer(Protocol):

@@ -79,8 +79,8 @@ def _summary(result: Any, out: Path, seconds: float) -> dict[str, Any]:
             "layers": len(part.layers),
             "heads": len(part.heads),
             "kv_heads": len(part.kv_heads),
-            "queries": first.queries.shape[1],
-            "keys": first.keys.shape[1],
+            "queries": first.n_queries,
+            "keys": first.n_keys,
         }
     return {
         "format": "headscape/capture-summary/1",

@@ -203,7 +203,7 @@ def stack_labels(records: Sequence[AttentionRecord], sides: Mapping[str, tuple[s
     for record in records:
         in_decoder = record.kind == "cross" or "decoder" in record.module
         own = "decoder" if in_decoder and "decoder" in sides else "input"
-        n_queries, n_keys = record.queries.shape[1], record.keys.shape[1]
+        n_queries, n_keys = record.n_queries, record.n_keys
         found = {"query": _fitting(sides, own, n_queries)}
         if record.kind == "cross":
             found["key"] = _fitting(sides, "input", n_keys)

@@ -121,7 +121,7 @@ def _incoherence_outliers(rows: Iterable[Sequence[AttentionRecord]]) -> dict[tup
         for record in records:
             stack = stack or record.stack
             # Keys of cross-attention and of a second stack are another population.
-            if record.stack != stack or record.keys.shape[1] < 2:
+            if record.stack != stack or record.n_keys < 2 or not record.has_products:
                 continue
             for kv_head in range(record.n_kv_heads):
                 keys = as_double(require_keys(record.keys[kv_head]))

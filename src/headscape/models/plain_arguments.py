@@ -24,7 +24,9 @@ _OPTIONS = ("need_weights", "average_attn_weights")
 
 def main_argument(model: torch.nn.Module) -> str:
     """Return the name of the first parameter of a module's forward."""
-    names = [name for name, p in inspect.signature(model.forward).parameters.items() if p.kind != p.VAR_KEYWORD]
+    names = [
+        name for name, p in inspect.signature(model.forward).parameters.items() if p.kind != p.VAR_KEYWORD
+    ]
     if not names:
         raise InputError(f"the forward of {type(model).__name__} takes no input.")
     return names[0]
@@ -78,11 +80,14 @@ def plain_probe(model: torch.nn.Module, length: int, rows: int, seed: int) -> di
         wanted = [name for name in inspect.signature(model.forward).parameters if name in _STATES]
         widths = {"key": own.kdim, "value": own.vdim}
         return {
-            name: torch.randn(rows, length, widths.get(name, own.embed_dim), generator=generator) for name in wanted
+            name: torch.randn(rows, length, widths.get(name, own.embed_dim), generator=generator)
+            for name in wanted
         }
     if example is not None:  # the name that Lightning gives it
         named = example if isinstance(example, Mapping) else {main_argument(model): example}
-        return {name: value[:1].repeat_interleave(rows, 0) for name, value in rows_first(model, named).items()}
+        return {
+            name: value[:1].repeat_interleave(rows, 0) for name, value in rows_first(model, named).items()
+        }
     patches = getattr(model, "patch_embed", None)
     size = getattr(patches, "img_size", None)
     if size is not None:
@@ -116,20 +121,30 @@ def _without_hints(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments without what tells torch about the others."""
     for name, masks in _HINTS.items():
         if given.get(name) and not any(mask in given for mask in masks):
-            raise InputError(f"{name}=True is a hint about the mask, but there is none: pass {' or '.join(masks)}.")
+            raise InputError(
+                f"{name}=True is a hint about the mask, but there is none: pass {' or '.join(masks)}."
+            )
     return {name: value for name, value in given.items() if name not in _HINTS and name not in _OPTIONS}
 
 
 def _of_torch_module(own: Any, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     states = {name: value for name, value in tensors.items() if name in _STATES}
     if not states:
-        raise InputError(f"torch's transformer modules take {', '.join(_STATES)}, but got {', '.join(tensors)}.")
+        raise InputError(
+            f"torch's transformer modules take {', '.join(_STATES)}, but got {', '.join(tensors)}."
+        )
     found = {}
     batched = next(iter(states.values())).dim() == 3
     for name, value in tensors.items():
         if name in _STATES or not batched:
             swap = name in _STATES and batched and not own.batch_first
-            found[name] = value.transpose(0, 1) if swap else value[None] if not batched and name not in _MASKS else value
+            found[name] = (
+                value.transpose(0, 1)
+                if swap
+                else value[None]
+                if not batched and name not in _MASKS
+                else value
+            )
     rows = len(found[next(iter(states))])
     for name, value in tensors.items():
         if name in _MASKS:

@@ -85,7 +85,9 @@ def products(module: torch.nn.Module) -> int:
     if is_linear(module):
         return module.get_parameter("weight").numel()
     if isinstance(module, torch.nn.MultiheadAttention):
-        return sum(w.numel() for name, w in module.named_parameters(recurse=False) if name.endswith("proj_weight"))
+        return sum(
+            w.numel() for name, w in module.named_parameters(recurse=False) if name.endswith("proj_weight")
+        )
     return 0
 
 

@@ -63,17 +63,21 @@ def attended(
     queries, keys, values, mask = call.queries, call.keys, call.values, call.mask
     if call.sinks is not None:
         nothing = torch.zeros_like(keys[:, :, :1])
-        keys, values = torch.cat([keys, nothing], dim=2), torch.cat([values, torch.zeros_like(values[:, :, :1])], 2)
+        keys, values = (
+            torch.cat([keys, nothing], dim=2),
+            torch.cat([values, torch.zeros_like(values[:, :, :1])], 2),
+        )
         if mask is not None:
             mask = torch.nn.functional.pad(mask, (0, 1), value=True if mask.dtype == torch.bool else 0.0)
     output = torch.nn.functional.scaled_dot_product_attention(
         queries, keys, values, attn_mask=mask, dropout_p=call.dropout
     )
-    output = gate_heads(output, gates).permute(2, 0, 1, 3).flatten(2)
+    output = gate_heads(output, gates).transpose(1, 2).flatten(2)  # rows first, as hooks expect it
     if out_proj is not None and getattr(out_proj, "weight", None) is given["out_proj_weight"]:
         output = out_proj(output)
     else:
         output = torch.nn.functional.linear(output, given["out_proj_weight"], given["out_proj_bias"])
+    output = output.transpose(0, 1)
     weights = _weights(queries, keys, mask, call.scale) if given["need_weights"] else None
     if weights is not None and given["average_attn_weights"]:
         weights = weights.mean(dim=1)
@@ -135,7 +139,9 @@ def _mask(given: Arguments, queries: torch.Tensor, keys: torch.Tensor) -> torch.
         terms = []
         if mask is not None:
             whole = _additive(mask, queries)
-            terms.append(whole[None, None] if mask.dim() == 2 else whole.reshape(rows, n_heads, n_queries, n_keys))
+            terms.append(
+                whole[None, None] if mask.dim() == 2 else whole.reshape(rows, n_heads, n_queries, n_keys)
+            )
         if padding is not None:
             terms.append(_additive(padding, queries).reshape(rows, 1, 1, n_keys))
         if not terms:

@@ -89,7 +89,9 @@ class FusedParts:
         from headscape.models.adapters.fewer_heads_modules import FusedAttention
 
         names = [name for name in (self.inputs, self.output, self.after) if name is not None]
-        return FusedAttention({name: module.get_submodule(name) for name in names}, **vars(self)).train(module.training)
+        return FusedAttention({name: module.get_submodule(name) for name in names}, **vars(self)).train(
+            module.training
+        )
 
 
 def fused_parts(model: torch.nn.Module, layer: LayerHeads) -> FusedParts:
@@ -125,7 +127,9 @@ def _traced(module: torch.nn.Module, layer: LayerHeads) -> FusedParts:
     """Run a module alone on random states and find the layers by what goes in and out of them."""
     linear = {n: m for n, m in module.named_children() if isinstance(m, torch.nn.Linear)}
     if len(linear) < 2:
-        raise ValueError("it does not have a linear layer for queries, keys and values and one for the output")
+        raise ValueError(
+            "it does not have a linear layer for queries, keys and values and one for the output"
+        )
     name = max(linear, key=lambda one: linear[one].out_features)
     x, keep = _random_states(linear[name], _LENGTHS[0]), _Keep()
     ins: dict[str, torch.Tensor] = {}
@@ -146,7 +150,11 @@ def _traced(module: torch.nn.Module, layer: LayerHeads) -> FusedParts:
         raise ValueError(f"{name} does not give all queries, then all keys, then all values")
     output = next(m for m in linear if m != name and m in ins and ins[m].shape[-1] == n * d)
     after = next(
-        (p for p, y in ins.items() if isinstance(module.get_submodule(p), torch.nn.Dropout) and y is outs[output]),
+        (
+            p
+            for p, y in ins.items()
+            if isinstance(module.get_submodule(p), torch.nn.Dropout) and y is outs[output]
+        ),
         None,
     )
     causal = call.mask is not None

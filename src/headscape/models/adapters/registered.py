@@ -130,7 +130,9 @@ def registered_calls(
         for name, module in model.named_modules():
             where = registration_of(module)
             if where is not None and not hasattr(getattr(module, where.method), "of_headscape"):
-                wrapper = _wrapper(module, where, f"{name or 'the model'} ({type(module).__name__})", show, silence)
+                wrapper = _wrapper(
+                    module, where, f"{name or 'the model'} ({type(module).__name__})", show, silence
+                )
                 module.__dict__[where.method] = wrapper
                 stack.callback(module.__dict__.pop, where.method)
         yield

@@ -39,9 +39,7 @@ def require_fit(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
     shapes = [tuple(x.shape) for x in (queries, keys, values)]
     told = f"queries are {shapes[0]}, keys {shapes[1]} and values {shapes[2]}"
     if any(len(shape) != 4 for shape in shapes):
-        raise ModelError(
-            f"{where}: queries, keys and values must be (batch, head, token, d), but {told}."
-        )
+        raise ModelError(f"{where}: queries, keys and values must be (batch, head, token, d), but {told}.")
     (rows, heads, _, d), (key_rows, kv_heads, n_keys, key_d), (value_rows, value_heads, n_values, _) = shapes
     if heads % kv_heads or value_heads != kv_heads:
         raise ModelError(

@@ -79,7 +79,7 @@ from .study.study import Study as Study
 from .tensor.capture import Capture as Capture
 from .tensor.files import load_tensor as load_tensor
 from .tensor.files import save_tensor as save_tensor
+from .tensor.network_tensor import NetworkTensor as NetworkTensor
 from .tensor.other_captures import capture_from_attentions as capture_from_attentions
 from .tensor.other_captures import capture_from_cache as capture_from_cache
-from .tensor.network_tensor import NetworkTensor as NetworkTensor
 from .tensor.synthetic import planted_tensor as planted_tensor

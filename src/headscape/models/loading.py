@@ -18,8 +18,8 @@ from headscape.models.fewer_heads import first_line, layers_of, load_with_fewer_
 from headscape.models.gguf import converted_gguf
 from headscape.models.lazy_torch import torch
 from headscape.models.own_models import has_own_vocabulary, model_class, own_tokenizer, register_own_models
-from headscape.models.plain_facts import config_of
 from headscape.models.packaged import PACKAGED, license_of, packaged_weights, title_of
+from headscape.models.plain_facts import config_of
 from headscape.models.quiet import quiet_transformers
 from headscape.models.whole_weights import load_whole, require_sane_config
 

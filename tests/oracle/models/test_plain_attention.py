@@ -3,6 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
+
+import headscape as hs
+from headscape.models.adapters.protocol import AttentionCall
+from headscape.models.anatomy import observed
+from headscape.recorder.recording import Recording
+from headscape.tensor.fields import probs
 from plain_models import (
     HEADS,
     LENGTH,
@@ -15,13 +22,6 @@ from plain_models import (
     states,
     token_ids,
 )
-from torch import nn
-
-import headscape as hs
-from headscape.models.adapters.protocol import AttentionCall
-from headscape.models.anatomy import observed
-from headscape.recorder.recording import Recording
-from headscape.tensor.fields import probs
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 KEYS = 9

@@ -5,6 +5,13 @@ import copy
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
+
+import headscape as hs
+from headscape.errors import InputError, ModelError
+from headscape.models.anatomy import attention_modules, observed, watched
+from headscape.recorder.gates import gated, switched_off
 from plain_models import (
     HEADS,
     LENGTH,
@@ -20,13 +27,6 @@ from plain_models import (
     states,
     token_ids,
 )
-from torch import nn
-from torch.nn import functional
-
-import headscape as hs
-from headscape.errors import InputError, ModelError
-from headscape.models.anatomy import attention_modules, observed, watched
-from headscape.recorder.gates import gated, switched_off
 
 
 def encoder(batch_first=True):

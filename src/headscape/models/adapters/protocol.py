@@ -31,6 +31,8 @@ class AttentionCall:
     (batch, head, query, d) and ``keys`` (batch, kv_head, key, d) come after position encoding; ``mask`` and
     ``bias`` are what the model adds to the logits, if anything; ``sinks`` is (head,). ``causal`` and ``window`` are set
     where the model's own kernel hides later keys, and keys further back than ``window``, without a mask that says so.
+    ``scores`` are the finished logits, masks included, where queries and keys could not be seen, which then have no
+    width (d = 0); ``probs`` the model's own probabilities where the call showed them, ``values`` having no width then.
     """
 
     name: str
@@ -47,6 +49,8 @@ class AttentionCall:
     sinks: torch.Tensor | None
     causal: bool = False
     window: int | None = None
+    scores: torch.Tensor | None = None
+    probs: torch.Tensor | None = None
 
 
 class Observer(Protocol):
@@ -89,7 +93,9 @@ class LayerHeads:
 
 
 class Adapter(Protocol):
-    """Knows one kind of model."""
+    """Knows one kind of model; ``name`` says how it sees attention."""
+
+    name: str
 
     def accepts(self, model: torch.nn.Module) -> bool:
         """Tell whether a model is of this kind."""

@@ -134,8 +134,19 @@ class _Reader:
         found = None if product is None else product.of_heads(scores)
         if product is None or found is None:
             queries = scores.new_empty((*scores.shape[:3], 0))
-            terms = (mask, None, 1.0, None, None)
-            return AttentionCall(*place, queries, values, values, *terms, scores=scores, probs=probs)
+            return AttentionCall(
+                *place,
+                queries,
+                values,
+                values,
+                mask,
+                None,
+                1.0,
+                softcap=None,
+                sinks=None,
+                scores=scores,
+                probs=probs,
+            )
         with torch.no_grad():
             bias = _bias(scores, *found, product.factor, visible)
         return AttentionCall(

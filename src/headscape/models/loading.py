@@ -129,7 +129,7 @@ def load_model(
 
 
 def as_model(model: Any, tokenizer: Any = None) -> Model:
-    """Return a transformers model, a PyTorch module or a :class:`Model`, or one that is loaded by its name, with its tokenizer.
+    """Return a model of transformers or PyTorch, a :class:`Model`, or one loaded by its name, with its tokenizer.
 
     A tokenizer that is given stands in place of the model's own; for images, an image processor.
     """

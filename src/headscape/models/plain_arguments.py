@@ -111,9 +111,11 @@ def _own_attention(model: Any) -> Any:
     kinds = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
     kinds += (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
     # A subclass with a forward of its own takes what it likes.
-    if not any(isinstance(model, kind) and type(model).forward is kind.forward for kind in kinds):
-        if not (isinstance(model, nn.MultiheadAttention) and type(model).__module__.startswith("headscape.")):
-            return None
+    ours = isinstance(model, nn.MultiheadAttention) and type(model).__module__.startswith("headscape.")
+    if not ours and not any(
+        isinstance(model, kind) and type(model).forward is kind.forward for kind in kinds
+    ):
+        return None
     return next((part for part in model.modules() if isinstance(part, nn.MultiheadAttention)), None)
 
 

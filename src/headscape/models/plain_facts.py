@@ -13,7 +13,7 @@ def is_plain(model: Any) -> bool:
 
 
 def config_of(model: Any) -> Any:
-    """Return the config of a model of transformers; of a plain module, one that knows nothing but its record of removal.
+    """Return the config of a model of transformers; of a plain module, one that knows only its record of removal.
 
     Plain modules may have a ``config`` too, but what it says is their own affair.
     """
@@ -21,7 +21,7 @@ def config_of(model: Any) -> Any:
 
 
 def vocabulary(model: torch.nn.Module) -> int | None:
-    """Return a number of token ids that a plain module can take: the rows of its smallest embedding, None without one."""
+    """Return how many token ids a plain module takes at least: the rows of its smallest embedding, None without one."""
     sizes = [part.num_embeddings for part in model.modules() if isinstance(part, torch.nn.Embedding)]
     return min(sizes, default=None)
 

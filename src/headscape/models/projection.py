@@ -81,7 +81,7 @@ def is_linear(module: torch.nn.Module) -> bool:
 
 
 def products(module: torch.nn.Module) -> int:
-    """Return the multiplications per token that a module does itself with its weights: linear layers, torch's attention."""
+    """Return the multiplications per token with a module's own weights: of linear layers, and torch's attention."""
     if is_linear(module):
         return module.get_parameter("weight").numel()
     if isinstance(module, torch.nn.MultiheadAttention):

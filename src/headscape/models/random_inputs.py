@@ -67,6 +67,7 @@ def default_length(config: Any) -> int:
     """Return a length whose late queries x early keys outnumber the head dimension, if the model takes it."""
     text = config.get_text_config()
     d = getattr(text, "head_dim", None) or text.hidden_size // getattr(text, "num_attention_heads", 1)
-    most = getattr(text, "max_position_embeddings", None) or 4096
+    said = getattr(text, "max_position_embeddings", None)
+    most = said if said and said > 0 else 4096
     # RoBERTa and its like start to count positions after the padding token.
     return int(max(2, min(max(64, 2 * d + 16), most - 4)))

@@ -52,8 +52,8 @@ def save_pruned(pruned: Any, path: str | os.PathLike[str], tokenizer: Any = None
     model = whole.model
     if is_plain(model):
         raise InputError(
-            f"save_pruned writes models of transformers, but {type(model).__name__} is a plain PyTorch module: keep its "
-            "state_dict with torch.save, and prune the whole model in the same way before load_state_dict."
+            f"save_pruned writes models of transformers, but {type(model).__name__} is a plain PyTorch module: keep "
+            "its state_dict with torch.save, and prune the whole model in the same way before load_state_dict."
         )
     noted(model, whole.manifest)
     folder = Path(path)

@@ -278,7 +278,7 @@ class InputReader:
                     f"{int(ids.max())}: use this model's own tokenizer."
                 )
             places = getattr(config, "max_position_embeddings", None)
-            if isinstance(places, int) and ids.shape[1] > places:
+            if isinstance(places, int) and 0 < places < ids.shape[1]:  # XLNet says -1: no limit
                 raise InputError(
                     f"this model takes at most {places} tokens, but a window has {ids.shape[1]}: choose a length "
                     f"(--length) of {places} or less."

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from headscape.errors import InputError, ModelError
 from headscape.models.adapters.attention_interface import MASKED_BELOW, is_plain_causal, own_probabilities
 from headscape.models.adapters.protocol import AttentionCall
-from headscape.models.anatomy import observed, unseen
-from headscape.models.forward_pass import evaluating, forward
+from headscape.models.anatomy import seen_by_any, unseen
+from headscape.models.forward_pass import forward
 from headscape.models.lazy_torch import torch
 from headscape.models.stacks import stack_names
 from headscape.tensor.attention_record import (
@@ -98,6 +98,16 @@ class Recording:
     def _record(self, call: AttentionCall, row: int, probs: torch.Tensor | None) -> AttentionRecord:
         queries_at, keys_at = self._kept(call, row)
         visible, bias = self._additive_terms(call, row, queries_at, keys_at)
+        if call.scores is not None:
+            scores = _copy(call.scores[row], queries_at)[:, :, keys_at]
+            return AttentionRecord.without_products(
+                call.layer,
+                visible,
+                scores=np.where(scores > MASKED_BELOW, scores, np.float32(0.0)),
+                probs=None if probs is None else _copy(probs[row], queries_at)[:, :, keys_at],
+                module=call.name,
+                kind=call.group[1],
+            )
         return AttentionRecord(
             layer=call.layer,
             queries=_copy(call.queries[row], queries_at),
@@ -180,8 +190,7 @@ def record_batch(
             f"inputs must hold tensors, such as input_ids, but have {', '.join(inputs) or 'nothing'}."
         )
     recording = Recording(rows, layers=layers, exact=exact, kept_tokens=kept)
-    with observed(model, recording), evaluating(model), torch.no_grad():
-        forward(model, inputs, what)
+    seen_by_any(model, recording, lambda: forward(model, inputs, what))
     return recording.records()
 
 

@@ -337,7 +337,7 @@ def test_wrong_shapes_of_registered_code_are_one_clear_error():
     with pytest.raises(ModelError, match=r"must be \(batch, head, token, d\).*\(2, 12, 32\)|\(1, 12, 32\)"):
         hs.capture(scaled_up(NanoGPT(attention=Joined)), token_ids(2))
     hs.register_attention(Odd, "attend", queries="q", keys="k", values="v")
-    with pytest.raises(ModelError, match="multiple of the key-value heads.*6 heads, 4 of keys"):
+    with pytest.raises(ModelError, match=r"multiple of the key-value heads.*6 heads, 4 of keys"):
         hs.capture(nn.Sequential(nn.Linear(8, 8), Odd()), torch.randn(2, 5, 8))
 
 
@@ -383,6 +383,34 @@ def test_token_first_models_are_one_clear_error():
 
     with pytest.raises(ModelError, match=r"\(batch, token\)"):
         hs.capture(scaled_up(Own(batch_first=False)), token_ids(2))
+
+
+class ByHand(FusedCausalAttention):
+    """As nanoGPT does where torch has no fused attention."""
+
+    def forward(self, x):
+        q, k, v = (
+            torch.unflatten(y, -1, (self.n_head, -1)).transpose(1, 2) for y in self.c_attn(x).chunk(3, -1)
+        )
+        logits = (q @ k.transpose(-2, -1)) * (1.0 / k.size(-1) ** 0.5)
+        hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        weights = functional.softmax(logits.masked_fill(hidden, float("-inf")), dim=-1)
+        return self.c_proj((weights @ v).transpose(1, 2).flatten(2))
+
+
+def test_attention_by_hand_is_read_at_its_softmax():
+    fused, by_hand = scaled_up(NanoGPT()), scaled_up(NanoGPT(attention=ByHand))
+    by_hand.load_state_dict(fused.state_dict())
+    expected, found = (hs.capture(model, token_ids(2)) for model in (fused, by_hand))
+    assert found.provenance["observed_by"] == "softmax reader"
+    for window in (0, 1):
+        np.testing.assert_allclose(found.tensor(window).data, expected.tensor(window).data, atol=1e-5)
+    off = [(0, 1), (1, 2)]
+    outputs = []
+    for model in (fused, by_hand):
+        with torch.no_grad(), switched_off(attention_modules(model), off):
+            outputs.append(model(token_ids(2))[0])
+    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-4)
 
 
 def test_blocks_alone_are_modules_too():

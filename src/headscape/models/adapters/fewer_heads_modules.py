@@ -1,4 +1,4 @@
-"""Attention modules whose heads together may be narrower than the model: what plain modules become when they are cut."""
+"""Attention modules whose heads together may be narrower than the model: what cut plain modules become."""
 
 from collections.abc import Mapping
 from typing import Any

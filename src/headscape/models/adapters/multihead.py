@@ -1,6 +1,7 @@
 """``torch.nn.MultiheadAttention``: its calls taken apart into heads, and put together again with a gate per head.
 
-    Q = x_q W_Q^T + b_Q,  K = x_k W_K^T + b_K,  V = x_v W_V^T + b_V,   y = sum_h gate_h softmax(Q_h K_h^T / sqrt(d) + M) V_h W_O^h
+    Q = x_q W_Q^T + b_Q,   K = x_k W_K^T + b_K,   V = x_v W_V^T + b_V
+    y = sum_h gate_h softmax(Q_h K_h^T / sqrt(d) + M) V_h W_O^h
 
 with W_Q, W_K, W_V the three parts of ``in_proj_weight``, or matrices of their own where ``kdim`` or ``vdim`` differ. A
 key of zeros (``add_zero_attn``) has the logit 0 and no value: it is a sink.

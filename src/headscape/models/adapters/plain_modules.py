@@ -1,4 +1,4 @@
-"""Plain PyTorch modules: ``nn.MultiheadAttention``, code that calls ``scaled_dot_product_attention``, registered code."""
+"""Plain PyTorch modules: ``nn.MultiheadAttention``, calls of ``scaled_dot_product_attention``, registered code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class PlainAdapter(TransformersAdapter):
-    """Sees the calls that a module makes to torch; weights of other modules than torch's own are found by their names."""
+    """Sees the calls that a module makes to torch; of other modules than torch's own, weights are found by name."""
 
+    name = "calls of torch functions"
     observe = staticmethod(shown_torch_calls)
     watch = staticmethod(watched_torch_calls)
 

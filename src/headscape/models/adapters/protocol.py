@@ -33,6 +33,8 @@ class AttentionCall:
     where the model's own kernel hides later keys, and keys further back than ``window``, without a mask that says so.
     ``padding`` (batch, key) is True at keys that the model calls padding, ``dropout`` the rate of this call; both only
     where the model says so.
+    ``scores`` are the finished logits, masks included, where queries and keys could not be seen, which then have no
+    width (d = 0); ``probs`` the model's own probabilities where the call showed them, ``values`` having no width then.
     """
 
     name: str
@@ -51,6 +53,8 @@ class AttentionCall:
     window: int | None = None
     padding: torch.Tensor | None = None
     dropout: float = 0.0
+    scores: torch.Tensor | None = None
+    probs: torch.Tensor | None = None
 
 
 class Observer(Protocol):
@@ -93,7 +97,9 @@ class LayerHeads:
 
 
 class Adapter(Protocol):
-    """Knows one kind of model."""
+    """Knows one kind of model; ``name`` says how it sees attention."""
+
+    name: str
 
     def accepts(self, model: torch.nn.Module) -> bool:
         """Tell whether a model is of this kind."""

@@ -70,7 +70,7 @@ def capture_from_attentions(
                 f"layer {number} has no attentions: load the model with attn_implementation='eager' and call it with "
                 "output_attentions=True."
             )
-        array = plain_array(layer, f"the attentions of layer {number}")
+        array = _float32(layer, f"the attentions of layer {number}")
         if array.ndim not in (3, 4):
             raise InputError(
                 f"the attentions of layer {number} must be ([batch,] head, query, key), but are {array.shape}."
@@ -156,15 +156,6 @@ def capture_from_cache(
     return capture_from_attentions(patterns, tokens=tokens)
 
 
-def plain_array(x: Any, name: str) -> Float32Array:
-    """Return a tensor, a proxy that holds one, or an array as float32."""
-    if not hasattr(x, "detach") and not isinstance(x, np.ndarray) and hasattr(x, "value"):
-        x = x.value
-    if hasattr(x, "detach"):
-        x = x.detach().cpu().float()
-    return as_float_array(x, name).astype(np.float32, copy=False)
-
-
 def _hooks(cache: Any) -> dict[int, dict[str, Float32Array]]:
     """Return the hooks of attention by layer."""
     if not hasattr(cache, "keys"):
@@ -176,12 +167,16 @@ def _hooks(cache: Any) -> dict[int, dict[str, Float32Array]]:
     for name in cache.keys():  # noqa: SIM118  an ActivationCache is no mapping
         match = _HOOK.fullmatch(str(name))
         if match and match[2] in wanted:
-            found.setdefault(int(match[1]), {})[match[2]] = plain_array(cache[name], str(name))
+            found.setdefault(int(match[1]), {})[match[2]] = _float32(cache[name], str(name))
     if not found:
         raise InputError(
             "the cache has no attention: expected names such as blocks.0.attn.hook_q, hook_k or hook_pattern."
         )
     return dict(sorted(found.items()))
+
+
+def _float32(x: object, name: str) -> Float32Array:
+    return as_float_array(x, name).astype(np.float32, copy=False)
 
 
 def _rows_first(x: Float32Array, axes: int) -> Float32Array:

@@ -31,7 +31,9 @@ class Cache(dict):
 
     def __init__(self, activations, **config):
         super().__init__(activations)
-        self.model = SimpleNamespace(cfg=SimpleNamespace(**{"attn_scale": D**0.5, "use_attn_scale": True, **config}))
+        self.model = SimpleNamespace(
+            cfg=SimpleNamespace(**{"attn_scale": D**0.5, "use_attn_scale": True, **config})
+        )
 
 
 def cache_of(names, scale=D**-0.5, extra=0.0, **config):
@@ -59,7 +61,9 @@ def stacked(capture, window):
 
 
 def patterns(cache, window):
-    return np.concatenate([cache[f"blocks.{i}.attn.hook_pattern"][window].detach().numpy() for i in range(LAYERS)])
+    return np.concatenate(
+        [cache[f"blocks.{i}.attn.hook_pattern"][window].detach().numpy() for i in range(LAYERS)]
+    )
 
 
 def test_rotated_queries_and_keys_of_a_cache_give_its_patterns():
@@ -75,7 +79,9 @@ def test_rotated_queries_and_keys_of_a_cache_give_its_patterns():
 def test_the_scale_is_that_of_the_model():
     cache = cache_of(ROTATED, scale=0.125, attn_scale=8.0)
     assert hs.capture_from_cache(cache).record(0, 0).scale == 0.125
-    assert hs.capture_from_cache(cache_of(("hook_q", "hook_k"), attn_scale=-1.0)).record(0, 0).scale == D**-0.5
+    assert (
+        hs.capture_from_cache(cache_of(("hook_q", "hook_k"), attn_scale=-1.0)).record(0, 0).scale == D**-0.5
+    )
     assert hs.capture_from_cache(cache_of(("hook_q", "hook_k")), scale=0.3).record(0, 0).scale == 0.3
 
 
@@ -158,4 +164,7 @@ def test_tensors_with_gradients_and_half_precision_become_captures():
     q = torch.randn(2, 4, 6, 8, requires_grad=True)
     capture = hs.Capture.from_arrays(q, q.to(torch.bfloat16))
     assert capture.heads[-1] == (1, 3)
-    assert hs.Capture.from_probabilities(torch.full((1, 2, 4, 4), 0.25, requires_grad=True)).heads == ((0, 0), (0, 1))
+    assert hs.Capture.from_probabilities(torch.full((1, 2, 4, 4), 0.25, requires_grad=True)).heads == (
+        (0, 0),
+        (0, 1),
+    )

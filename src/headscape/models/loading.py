@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,10 @@ from headscape.models.whole_weights import load_whole, require_sane_config
 DTYPES = ("float32", "bfloat16", "float16")
 # Enough values of every weight to tell two models apart, few enough to take no time for large ones.
 _SAMPLED_VALUES = 64
+_PLAIN = (
+    "A plain PyTorch module has no name that could be loaded: capture it in Python, hs.capture(module, inputs, "
+    "path='out/capture'), and pass that folder."
+)
 _TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json"),
     *("tokenizer.model", "spiece.model"),
@@ -257,7 +262,9 @@ def local_folder(name: str | os.PathLike[str]) -> Path | None:
     if path.is_file():
         if path.suffix.lower() == ".gguf":
             return converted_gguf(path)
-        raise ModelError(f"{path} is a file, but a model is a folder with config.json, or a .gguf file.")
+        raise ModelError(
+            f"{path} is a file, but a model is a folder with config.json, or a .gguf file. {_PLAIN}"
+        )
     if path.is_dir():
         if not (path / "config.json").exists():
             raise ModelError(f"{path} is not a model: expected a folder with config.json and weights.")
@@ -265,6 +272,8 @@ def local_folder(name: str | os.PathLike[str]) -> Path | None:
             if file.exists() and not file.is_file() and not file.is_dir():  # reading a pipe would never end
                 raise ModelError(f"{file} is not a regular file: a model is not read from pipes or devices.")
         return path
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
+        raise ModelError(f"{text!r} is not the name of a model. {_PLAIN}")
     looks_like_path = isinstance(name, Path) or path.is_absolute() or text.startswith((".", "~"))
     if looks_like_path or text.endswith(("/", ".gguf", ".GGUF")) or text.count("/") > 1 or not text.strip():
         raise ModelError(

@@ -88,7 +88,7 @@ def plain_probe(model: torch.nn.Module, length: int, rows: int, seed: int) -> di
         return {
             name: value[:1].repeat_interleave(rows, 0) for name, value in rows_first(model, named).items()
         }
-    patches = getattr(model, "patch_embed", None)
+    patches: Any = getattr(model, "patch_embed", None)
     size = getattr(patches, "img_size", None)
     if size is not None:
         height, width = (size, size) if isinstance(size, int) else size
@@ -108,7 +108,7 @@ def _is_ids(x: torch.Tensor) -> bool:
 def _own_attention(model: Any) -> Any:
     """Return the first attention module of one of torch's own transformer modules, None for other modules."""
     nn = torch.nn
-    kinds = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
+    kinds: tuple[type, ...] = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
     kinds += (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
     # A subclass with a forward of its own takes what it likes.
     ours = isinstance(model, nn.MultiheadAttention) and type(model).__module__.startswith("headscape.")

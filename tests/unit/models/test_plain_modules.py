@@ -251,6 +251,16 @@ class Normalized(FusedCausalAttention):
         return self.c_proj(y.transpose(1, 2).reshape(batch, n, width))
 
 
+def test_weights_are_read_only_where_their_layout_is_known():
+    interleaved, normalized = (scaled_up(NanoGPT(attention=kind)) for kind in (Interleaved, Normalized))
+    with pytest.raises(ModelError, match=r"h\.0\.attn .*cannot be read"):
+        attention_modules(interleaved)[0].weights()
+    w_q, _, w_v = attention_modules(normalized)[0].weights()
+    whole = normalized.h[0].attn.c_attn.weight.detach().numpy()
+    assert np.array_equal(w_q[1], whole[8:16])
+    assert np.array_equal(w_v[3], whole[88:])
+
+
 @pytest.mark.parametrize("attention", [Interleaved, Normalized])
 def test_what_cannot_be_cut_says_that_gating_works(attention):
     model = scaled_up(NanoGPT(attention=attention))

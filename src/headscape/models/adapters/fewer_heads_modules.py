@@ -98,5 +98,7 @@ class FusedAttention(nn.Module):
             scale=self.scale,
             enable_gqa=n != n_kv,
         )
-        output = self.get_submodule(self.output)(output.transpose(1, 2).flatten(2))
-        return output if self.after is None else self.get_submodule(self.after)(output)
+        found: torch.Tensor = self.get_submodule(self.output)(output.transpose(1, 2).flatten(2))
+        if self.after is not None:
+            found = self.get_submodule(self.after)(found)
+        return found

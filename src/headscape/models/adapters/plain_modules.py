@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headscape.models.adapters.plain_slicing import keep_plain_heads, require_plain_sliceable
+from headscape.models.adapters.families import INPUTS
+from headscape.models.adapters.plain_slicing import keep_plain_heads, require_fused, require_plain_sliceable
 from headscape.models.adapters.protocol import LayerHeads, Weights
 from headscape.models.adapters.torch_calls import shown_torch_calls, watched_torch_calls
 from headscape.models.adapters.transformers_models import TransformersAdapter
@@ -31,11 +32,14 @@ class PlainAdapter(TransformersAdapter):
         """Return W_Q, W_K and W_V of torch's own module, or of linear layers that are called as such layers are."""
         inside: Any = module.module
         if not isinstance(inside, torch.nn.MultiheadAttention):
+            parts = {name for name, _ in inside.named_children()}
+            if not any(len(names) == 3 and parts >= {*names} for names in INPUTS):
+                counts = (module.n_heads, module.n_kv_heads, tuple(range(module.n_heads)))
+                require_fused(inside, LayerHeads(module.layer, module.name, *counts))
             return super().weights(module)
-        if inside.in_proj_weight is None:
-            matrices = [inside.q_proj_weight, inside.k_proj_weight, inside.v_proj_weight]
-        else:
-            matrices = list(inside.in_proj_weight.chunk(3))
+        fused: torch.Tensor | None = inside.in_proj_weight
+        apart = [inside.q_proj_weight, inside.k_proj_weight, inside.v_proj_weight]
+        matrices = apart if fused is None else list(fused.chunk(3))
         arrays = [matrix.detach().float().cpu().numpy() for matrix in matrices]
         w_q, w_k, w_v = (array.reshape(module.n_heads, -1, array.shape[1]) for array in arrays)
         return w_q, w_k, w_v

@@ -114,6 +114,16 @@ def fused_parts(model: torch.nn.Module, layer: LayerHeads) -> FusedParts:
     return found
 
 
+def require_fused(module: torch.nn.Module, layer: LayerHeads) -> None:
+    """Raise unless one linear layer of a module makes all queries, then all keys, then all values."""
+    try:
+        _traced(module, layer)
+    except Exception as error:  # a module that is no plain self-attention may raise anything when it is tried
+        raise ModelError(
+            f"the weights of the heads of {layer.module} ({type(module).__name__}) cannot be read: {error}."
+        ) from error
+
+
 class _Keep:
     """Keeps the last attention call."""
 

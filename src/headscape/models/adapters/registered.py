@@ -174,15 +174,17 @@ def _seen(module: torch.nn.Module, where: RegisteredAttention, given: Any, told:
         if not isinstance(x, torch.Tensor):
             raise ModelError(f"{told}: {name} must be a tensor, but is {type(x).__name__}.")
         tensors.append(x if where.head_axis == 1 or x.dim() != 4 else x.transpose(1, 2))
-    require_fit(*tensors, f"{told}, registered with register_attention")
+    queries, keys, values = tensors
+    require_fit(queries, keys, values, f"{told}, registered with register_attention")
     scale = where.scale
     if isinstance(scale, str):
         scale = given[scale] if scale in given else getattr(module, scale, None)
         if scale is None:
             raise ModelError(f"{told}: its scale is registered as {where.scale!r}, which it does not have.")
-    queries, keys = tensors[:2]
     return SeenCall(
-        *tensors,
+        queries,
+        keys,
+        values,
         mask=_mask(given[where.mask] if where.mask else None, where, queries, keys, told),
         scale=queries.shape[-1] ** -0.5 if scale is None else float(scale),
         kind=None if where.cross is None else ("cross" if where.cross else "self"),
@@ -199,7 +201,9 @@ def _mask(
     n_queries, n_keys = queries.shape[2], keys.shape[2]
     whole = mask.reshape((1,) * max(0, 4 - mask.dim()) + mask.shape)
     try:
-        torch.broadcast_shapes(whole.shape, (*queries.shape[:3], n_keys))
+        torch.broadcast_shapes(  # type: ignore[no-untyped-call]
+            whole.shape, (*queries.shape[:3], n_keys)
+        )
         return whole.expand(*whole.shape[:2], n_queries, n_keys)  # type: ignore[no-any-return]
     except RuntimeError as error:
         raise ModelError(

@@ -158,13 +158,15 @@ def _show(call: SeenCall) -> list[torch.Tensor]:
 def _scaled_dot_product(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
     given = {**dict(zip(_SDPA, args, strict=False)), **named}
     running = _here.running[-1].running[-1]
-    tensors = [_four_axes(given[name], running) for name in _SDPA[:3]]
-    require_fit(*tensors, f"{running[0] or 'the model'} ({type(running[1]).__name__})")
+    queries, keys, values = (_four_axes(given[name], running) for name in _SDPA[:3])
+    require_fit(queries, keys, values, f"{running[0] or 'the model'} ({type(running[1]).__name__})")
     scale = given.get("scale")
     call = SeenCall(
-        *tensors,
-        mask=_mask(given, tensors[0], tensors[1]),
-        scale=tensors[0].shape[-1] ** -0.5 if scale is None else float(scale),
+        queries,
+        keys,
+        values,
+        mask=_mask(given, queries, keys),
+        scale=queries.shape[-1] ** -0.5 if scale is None else float(scale),
         dropout=float(given.get("dropout_p") or 0.0),
     )
     gates = _show(call)
@@ -195,7 +197,8 @@ def _four_axes(x: torch.Tensor, running: tuple[str, Any]) -> torch.Tensor:
 
 def _mask(given: Mapping[str, Any], queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor | None:
     """Return a mask as (batch or 1, head or 1, query, key), True or 0 where a key is visible."""
-    mask, causal = given.get("attn_mask"), bool(given.get("is_causal"))
+    mask: torch.Tensor | None = given.get("attn_mask")
+    causal = bool(given.get("is_causal"))
     n_queries, n_keys = queries.shape[2], keys.shape[2]
 
     def make() -> torch.Tensor | None:

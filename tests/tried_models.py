@@ -252,7 +252,7 @@ def _transformer_xl() -> tuple[torch.nn.Module, Arguments]:
 
 FAMILIES: dict[str, Tried] = {
     **{name: _of("text", name) for name in (*CAUSAL, *INLINE, *BIDIRECTIONAL)},
-    "Transformer-XL (headscape's own)": Tried("text", _transformer_xl),
+    "Transformer-XL (ours)": Tried("text", _transformer_xl),
     **{name: _of("text to text", name) for name in SEQ2SEQ},
     **{name: _of("image", name) for name in IMAGES},
     "CLIP": _of("image and text", "CLIP"),

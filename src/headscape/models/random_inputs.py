@@ -34,9 +34,9 @@ def probe_windows(
     if "pixel_values" in wanted:
         vision = getattr(config, "vision_config", None) or config
         inputs["pixel_values"] = torch.randn(windows, *_image_shape(vision), generator=generator)
-    for name, shape in _sound_shapes(config).items():
+    for name, sound in _sound_shapes(config).items():
         if name in wanted:
-            inputs[name] = torch.randn(windows, *shape, generator=generator)
+            inputs[name] = torch.randn(windows, *sound, generator=generator)
     if not inputs:
         raise ModelError(
             f"{type(model).__name__} takes neither tokens nor images nor speech, so that no probe can be made for "

@@ -237,13 +237,19 @@ def tiny_classifier(family: str, **changes: object) -> torch.nn.Module:
 
 
 def _tiny(family: str, kind: str, dtype: torch.dtype, changes: dict[str, object]) -> torch.nn.Module:
+    values = {**ALL, **INLINE, **NOT_SEEN}[family]
+    return tiny_from(family.partition(" ")[0], {**values, **changes}, kind, dtype)
+
+
+def tiny_from(
+    family: str, config: dict[str, object], kind: str | None = None, dtype: torch.dtype = torch.float32
+) -> torch.nn.Module:
+    """Return the tiny model of a config."""
     import transformers
 
-    values = {**ALL, **INLINE, **NOT_SEEN}[family]
-    family = family.partition(" ")[0]
-    config = getattr(transformers, f"{family}Config")(**{**values, **changes})
+    made = getattr(transformers, f"{family}Config")(**config)
     torch.manual_seed(sum(map(ord, family)))
-    model = getattr(transformers, kind)(config).to(dtype).eval()
+    model = getattr(transformers, kind or f"{family}Model")(made).to(dtype).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() >= 2:

@@ -190,9 +190,11 @@ def how_observed(model: torch.nn.Module) -> dict[str, str]:
 def unseen(name: str) -> ModelError:
     """Return the error for a model in which no attention call was seen."""
     return ModelError(
-        f"no attention was seen: {name} computes it in code of its own, without a softmax over the keys of each head. "
-        f"Families that work: {WORKING_FAMILIES}. Of plain PyTorch modules, nn.MultiheadAttention and calls of "
-        "F.scaled_dot_product_attention are seen; other code can be registered (hs.register_attention)."
+        f"no attention was seen: {name} calls neither the attention interface of transformers nor, in eager code, a "
+        "softmax over the keys of each head. If a fused kernel hides it (sdpa, flash attention), load the model with "
+        f"attn_implementation='eager'. Families that work: {WORKING_FAMILIES}. Of plain PyTorch modules, "
+        "nn.MultiheadAttention and calls of F.scaled_dot_product_attention are seen too; other code can be registered "
+        "(hs.register_attention)."
     )
 
 

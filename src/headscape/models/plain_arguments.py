@@ -108,13 +108,12 @@ def _is_ids(x: torch.Tensor) -> bool:
 def _own_attention(model: Any) -> Any:
     """Return the first attention module of one of torch's own transformer modules, None for other modules."""
     nn = torch.nn
-    kinds: tuple[type, ...] = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
+    kinds: tuple[Any, ...] = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
     kinds += (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
     # A subclass with a forward of its own takes what it likes.
     ours = isinstance(model, nn.MultiheadAttention) and type(model).__module__.startswith("headscape.")
-    if not ours and not any(
-        isinstance(model, kind) and type(model).forward is kind.forward for kind in kinds
-    ):
+    own: Any = type(model)
+    if not ours and not any(isinstance(model, kind) and own.forward is kind.forward for kind in kinds):
         return None
     return next((part for part in model.modules() if isinstance(part, nn.MultiheadAttention)), None)
 

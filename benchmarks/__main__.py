@@ -7,6 +7,7 @@ from benchmarks import (
     bench_haar,
     bench_paraproduct,
     bench_patterns,
+    bench_plain,
     bench_pruning,
     bench_report,
 )
@@ -20,6 +21,7 @@ run(
         "haar": bench_haar.rows,
         "paraproduct": bench_paraproduct.rows,
         "patterns": bench_patterns.rows,
+        "plain": bench_plain.rows,
         "pruning": bench_pruning.rows,
         "report": bench_report.rows,
     }

@@ -297,8 +297,8 @@ def tried_row(family: str) -> dict[str, str]:
 
 def _reason(error: str) -> str:
     if "splits a window into pieces" in error:
-        return "attends within shifted windows"
-    return "attention code that is not seen" if "no attention was seen" in error else error
+        return "no: shifted windows"
+    return "no: hidden code" if "no attention was seen" in error else error
 
 
 def _output(model: torch.nn.Module, inputs: Arguments) -> torch.Tensor:

@@ -65,13 +65,9 @@ def _show_models(console: Console) -> None:
     """Print the table of model families."""
     table = tried_models()
     console.result(table)
-    for row in [table["columns"], *table["rows"]]:
-        family, kind, seen_by, *can, _, remark = row
-        works = (
-            can
-            if row is table["columns"]
-            else [what for what, word in zip(WORKS, can, strict=True) if word == "yes"]
-        )
+    console.say(f"{'family':24} {'input':14} {'works':18} seen by")
+    for family, kind, seen_by, *can, _, remark in table["rows"]:
+        works = [what for what, word in zip(WORKS, can, strict=True) if word == "yes"]
         console.say(f"{family:24} {kind:14} {' '.join(works):18} {seen_by or remark}".rstrip())
     agreement = max(float(row[6]) for row in table["rows"] if row[6])
     versions = ", ".join(f"{name} {version}" for name, version in table["versions"].items())

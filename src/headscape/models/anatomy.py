@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -149,9 +149,11 @@ def adapter_for(model: Any) -> Adapter:
     )
 
 
-def observed(model: torch.nn.Module, observer: Observer) -> AbstractContextManager[None]:
-    """Show every attention call of a model to an observer for the length of a block."""
-    return adapter_for(model).observe(model, observer)
+@contextmanager
+def observed(model: torch.nn.Module, observer: Observer) -> Iterator[None]:
+    """Show every attention call of a model to an observer for the length of a block; compiled models run uncompiled."""
+    with torch.compiler.set_stance("force_eager"), adapter_for(model).observe(model, observer):
+        yield
 
 
 def watched(model: torch.nn.Module, observer: Observer) -> AbstractContextManager[None]:

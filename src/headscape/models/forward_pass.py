@@ -14,6 +14,11 @@ from headscape.models.plain_arguments import as_called
 MEMORY = "memory_ids"
 """Tokens before those of a window, which a model with a memory has read."""
 
+_FLASH = (
+    " The model computes attention with a flash-attention kernel, which needs a GPU and its own package: load it with "
+    "attn_implementation='eager'."
+)
+
 
 def arguments_for(model: torch.nn.Module, arguments: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the arguments of a forward pass on the model's device, floating ones in its precision.
@@ -54,9 +59,10 @@ def forward(model: torch.nn.Module, arguments: Mapping[str, Any], what: str) -> 
     except HeadscapeError:
         raise
     except Exception as error:  # whatever a model's own code raises on inputs it was not made for
+        hint = _FLASH if "flash" in str(error).lower() else ""
         raise ModelError(
             f"the forward pass of {type(model).__name__} failed on {what} ({type(error).__name__}: {error}). It "
-            f"was given {', '.join(arguments)}."
+            f"was given {', '.join(arguments)}.{hint}"
         ) from error
 
 

@@ -147,6 +147,13 @@ def as_model(model: Any, tokenizer: Any = None) -> Model:
             "model must be a transformers model, a PyTorch module, what hs.load_model returns, or a name, but is "
             f"{type(model).__name__}."
         )
+    model = getattr(model, "_orig_mod", model)  # of torch.compile, which hides the signature of forward
+    weights = list(model.parameters())
+    if weights and all(weight.is_meta for weight in weights):
+        raise ModelError(
+            f"the weights of {type(model).__name__} are on the meta device, where tensors hold no numbers: load them, "
+            "for example with hs.load_model or from_pretrained."
+        )
     adapter_for(model)  # raises here, before anything is read for a model whose attention cannot be seen
     name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
     return Model(model, tokenizer, str(name))

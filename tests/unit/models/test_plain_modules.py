@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import headscape as hs
 from headscape.errors import InputError, ModelError
-from headscape.models.anatomy import attention_modules, observed, watched
+from headscape.models.anatomy import attention_modules, watched
 from headscape.recorder.gates import gated, switched_off
 from plain_models import (
     HEADS,
@@ -380,9 +380,14 @@ def test_code_of_its_own_says_what_to_do():
         hs.prune(nn.Sequential(nn.Linear(4, 4)), [(0, 0)])
 
 
-def test_compiled_modules_say_what_to_pass():
-    model = torch.compile(encoder())
-    with pytest.raises(ModelError, match=r"_orig_mod"), observed(model, None):
+def test_compiled_modules_run_uncompiled_and_are_not_watched():
+    model, x = encoder(), states(2)
+    expected = hs.capture(model, x)
+    found = hs.capture(torch.compile(model), x)
+    assert all(np.array_equal(found.tensor(w).data, expected.tensor(w).data) for w in (0, 1))
+    model.layers[1] = torch.compile(model.layers[1])
+    assert hs.capture(model, x).heads == expected.heads
+    with pytest.raises(ModelError, match=r"_orig_mod"), watched(model, None):
         pass
 
 

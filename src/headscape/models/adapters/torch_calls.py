@@ -74,12 +74,6 @@ _here = _Here()
 @contextmanager
 def shown_torch_calls(model: torch.nn.Module, observer: Observer, *, gates: bool = True) -> Iterator[None]:
     """Show every attention call of a plain module to an observer; blocks may be nested, and gates multiply."""
-    for name, module in model.named_modules():
-        if type(module).__name__ == "OptimizedModule":
-            raise ModelError(
-                f"{name or 'the model'} is compiled (torch.compile), which leaves no attention calls to see. Pass the "
-                "module that was compiled: compiled_model._orig_mod."
-            )
     block = _Block(observer, gates)
     with ExitStack() as stack:
         for name, module in model.named_modules():
@@ -96,6 +90,12 @@ def shown_torch_calls(model: torch.nn.Module, observer: Observer, *, gates: bool
 
 def watched_torch_calls(model: torch.nn.Module, observer: Observer) -> Any:
     """Show the calls of a module that trains: torch's own code computes all of them, and there are no gates."""
+    for name, module in model.named_modules():
+        if type(module).__name__ == "OptimizedModule":
+            raise ModelError(
+                f"{name or 'the model'} is compiled (torch.compile), which leaves no attention calls to see while it "
+                "trains. Watch it uncompiled: compiled_model._orig_mod."
+            )
     return shown_torch_calls(model, observer, gates=False)
 
 

@@ -1,6 +1,7 @@
 """Run with ``python -m benchmarks [PART ...] [--save]``."""
 
 from benchmarks import (
+    bench_adapters,
     bench_capture,
     bench_energy,
     bench_geometry,
@@ -17,6 +18,7 @@ run(
     {
         "geometry": bench_geometry.rows,
         "capture": bench_capture.rows,
+        "adapters": bench_adapters.rows,
         "energy": bench_energy.rows,
         "haar": bench_haar.rows,
         "paraproduct": bench_paraproduct.rows,

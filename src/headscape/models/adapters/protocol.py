@@ -58,7 +58,10 @@ class AttentionCall:
 
 
 class Observer(Protocol):
-    """Sees every attention call of a model while it is observed."""
+    """Sees every attention call of a model while it is observed.
+
+    One with an attribute ``only_gates`` that is true looks at group and layer alone; adapters may leave out the rest.
+    """
 
     def see(self, call: AttentionCall) -> torch.Tensor | None:
         """Take what is wanted from a call; tensors must be copied, never changed.

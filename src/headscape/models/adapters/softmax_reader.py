@@ -128,6 +128,9 @@ class _Reader:
         """Return the call: queries, keys, mask and bias if the product was followed, else the finished logits."""
         place = (name, group, layer, module)
         values = scores.new_empty((*scores.shape[:2], scores.shape[3], 0))
+        if getattr(self.observer, "only_gates", False):
+            nothing = scores.new_empty((*scores.shape[:3], 0))
+            return AttentionCall(*place, nothing, values, values, None, None, 1.0, softcap=None, sinks=None)
         visible = scores > MASKED_BELOW
         mask = visible[:, :1] if bool((visible == visible[:, :1]).all()) else visible
         product = self._trace.product_of(scores)
@@ -167,10 +170,11 @@ def _bias(
 ) -> torch.Tensor | None:
     """Return what the logits have beside s q.k at visible keys, None if that is rounding."""
     shared = queries.shape[1] // keys.shape[1]
-    products = (queries.float() * factor) @ keys.float().repeat_interleave(shared, dim=1).mT
-    rest = torch.where(visible, scores.float() - products, 0.0)
-    largest = torch.where(visible, scores, 0.0).abs().max()
-    return rest if bool(rest.abs().max() > BIAS_ABOVE * largest.clamp(min=1.0)) else None
+    keys = keys if shared == 1 else keys.repeat_interleave(shared, dim=1)
+    rest = (queries.float() * factor) @ keys.float().mT
+    largest = rest.abs().amax().clamp(min=1.0)
+    rest.neg_().add_(scores).masked_fill_(~visible, 0.0)
+    return rest if bool(rest.abs().amax() > BIAS_ABOVE * largest) else None
 
 
 def _axis(args: Any, kwargs: Any) -> Any:

@@ -8,7 +8,6 @@ from benchmarks import (
     bench_haar,
     bench_paraproduct,
     bench_patterns,
-    bench_plain,
     bench_pruning,
     bench_report,
 )
@@ -23,7 +22,6 @@ run(
         "haar": bench_haar.rows,
         "paraproduct": bench_paraproduct.rows,
         "patterns": bench_patterns.rows,
-        "plain": bench_plain.rows,
         "pruning": bench_pruning.rows,
         "report": bench_report.rows,
     }

@@ -76,9 +76,54 @@ def _transformer_xl() -> Any:
     )
 
 
+def _encoder() -> Any:
+    from torch import nn
+
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, batch_first=True)
+    return _on_ids(nn.TransformerEncoder(layer, LAYERS))
+
+
+def _fused() -> Any:
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.c_attn, self.c_proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in self.c_attn(x).chunk(3, dim=-1))
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return x + self.c_proj(y.transpose(1, 2).flatten(2))
+
+    def feed_forward() -> Any:
+        return nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+
+    return _on_ids(nn.Sequential(*(part() for _ in range(LAYERS) for part in (Attention, feed_forward))))
+
+
+def _on_ids(stack: Any) -> Any:
+    import torch
+    from torch import nn
+
+    class OnIds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.stack = nn.Embedding(VOCABULARY, WIDTH), stack
+
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            return self.stack(self.embedding(input_ids))  # type: ignore[no-any-return]
+
+    return OnIds()
+
+
 KINDS: dict[str, tuple[str, Callable[[], Any]]] = {
     "attention interface (Llama)": ("plain forward, sdpa", _llama),
     "softmax reader (GPT-J)": ("plain forward, eager", _gpt_j),
     "softmax reader with a bias (BLOOM)": ("plain forward, eager", _bloom),
     "Transformer-XL": ("plain forward, sdpa", _transformer_xl),
+    "PyTorch (nn.TransformerEncoder)": ("plain forward, fast path", _encoder),
+    "PyTorch (fused projections, causal)": ("plain forward, sdpa", _fused),
 }

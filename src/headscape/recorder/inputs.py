@@ -242,8 +242,7 @@ class InputReader:
         yield self._window(ids.astype(np.int64))
 
     def _window(self, ids: np.ndarray, text: Text | None = None) -> WindowInput:
-        batch = {"input_ids": torch.from_numpy(np.ascontiguousarray(ids))[None]}
-        window = next(self._rows(batch))
+        window = next(self._rows({"input_ids": torch.from_numpy(np.ascontiguousarray(ids))[None]}))
         if text is None:
             return window
         reading: dict[str, Any] = {"special_tokens": special_token_names(self.tokenizer)}

@@ -1,6 +1,7 @@
 """Run with ``python -m benchmarks [PART ...] [--save]``."""
 
 from benchmarks import (
+    bench_adapters,
     bench_capture,
     bench_compare,
     bench_energy,
@@ -18,6 +19,7 @@ run(
     {
         "geometry": bench_geometry.rows,
         "capture": bench_capture.rows,
+        "adapters": bench_adapters.rows,
         "energy": bench_energy.rows,
         "haar": bench_haar.rows,
         "monitor": bench_monitor.rows,

@@ -161,15 +161,68 @@ OTHER = {
     },
 }
 ALL = {**CAUSAL, **BIDIRECTIONAL, **IMAGES, **SEQ2SEQ, **OTHER}
-NOT_SEEN = {
-    "GPTJ": {"vocab_size": VOCAB, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "rotary_dim": 4},
-    "Bloom": {"vocab_size": VOCAB, "hidden_size": WIDTH, "n_layer": LAYERS, "n_head": HEADS},
+_BLOOM = {"vocab_size": VOCAB, "hidden_size": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
+_GPTJ = {
+    "vocab_size": VOCAB,
+    "n_embd": WIDTH,
+    "n_layer": LAYERS,
+    "n_head": HEADS,
+    "rotary_dim": 4,
+    "n_positions": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
 }
+_FALCON = {
+    "vocab_size": VOCAB,
+    "hidden_size": WIDTH,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+}
+_DISENTANGLED = {
+    **DECODER,
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "max_relative_positions": 16,
+}
+INLINE = {
+    "GPTJ": _GPTJ,
+    "CodeGen": _GPTJ,
+    "GPTNeo": {
+        "vocab_size": VOCAB,
+        "hidden_size": WIDTH,
+        "num_layers": LAYERS,
+        "num_heads": HEADS,
+        "attention_types": [[["global", "local"], 1]],
+        "window_size": 5,
+        "max_position_embeddings": 64,
+        "intermediate_size": 48,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
+    "Bloom": _BLOOM,
+    "Falcon": {**_FALCON, "multi_query": True},
+    "Falcon (ALiBi)": {**_FALCON, "alibi": True, "multi_query": False, "parallel_attn": False},
+    "Falcon (grouped)": {**_FALCON, "num_kv_heads": 2, "new_decoder_architecture": True},
+    "Mpt": {"vocab_size": VOCAB, "d_model": WIDTH, "n_layers": LAYERS, "n_heads": HEADS, "max_seq_len": 64},
+    "XLNet": {"vocab_size": VOCAB, "d_model": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "d_inner": 48},
+    "XLM": {
+        "vocab_size": VOCAB,
+        "emb_dim": WIDTH,
+        "n_layers": LAYERS,
+        "n_heads": HEADS,
+        "max_position_embeddings": 64,
+    },
+    "RemBert": {**DECODER, "input_embedding_size": 16, "output_embedding_size": 16},
+    "Deberta": _DISENTANGLED,
+    "DebertaV2": {**_DISENTANGLED, "position_buckets": 8},
+}
+"""Attention in code of their own: read at its softmax."""
+NOT_SEEN = {"Longformer": {**DECODER, "attention_window": 4}}
 
 
 def tiny_model(family: str, dtype: torch.dtype = torch.float32, **changes: object) -> torch.nn.Module:
     """Return the tiny model of a family, with random weights that depend on nothing but the family."""
-    return _tiny(family, f"{family}Model", dtype, changes)
+    return _tiny(family, f"{family.partition(' ')[0]}Model", dtype, changes)
 
 
 def tiny_causal_model(family: str, **changes: object) -> torch.nn.Module:
@@ -184,12 +237,19 @@ def tiny_classifier(family: str, **changes: object) -> torch.nn.Module:
 
 
 def _tiny(family: str, kind: str, dtype: torch.dtype, changes: dict[str, object]) -> torch.nn.Module:
+    values = {**ALL, **INLINE, **NOT_SEEN}[family]
+    return tiny_from(family.partition(" ")[0], {**values, **changes}, kind, dtype)
+
+
+def tiny_from(
+    family: str, config: dict[str, object], kind: str | None = None, dtype: torch.dtype = torch.float32
+) -> torch.nn.Module:
+    """Return the tiny model of a config."""
     import transformers
 
-    values = ALL[family] if family in ALL else NOT_SEEN[family]
-    config = getattr(transformers, f"{family}Config")(**{**values, **changes})
+    made = getattr(transformers, f"{family}Config")(**config)
     torch.manual_seed(sum(map(ord, family)))
-    model = getattr(transformers, kind)(config).to(dtype).eval()
+    model = getattr(transformers, kind or f"{family}Model")(made).to(dtype).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() >= 2:

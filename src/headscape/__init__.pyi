@@ -54,6 +54,7 @@ from .geometry.organization import organize as organize
 from .geometry.partition_tree import PartitionTree as PartitionTree
 from .geometry.questionnaire import Questionnaire as Questionnaire
 from .geometry.tree_emd import tree_emd as tree_emd
+from .models.adapters.registered import register_attention as register_attention
 from .models.loading import load_model as load_model
 from .monitor.checkpoints import monitor_checkpoints as monitor_checkpoints
 from .monitor.head_monitor import HeadMonitor as HeadMonitor
@@ -82,4 +83,6 @@ from .tensor.capture import Capture as Capture
 from .tensor.files import load_tensor as load_tensor
 from .tensor.files import save_tensor as save_tensor
 from .tensor.network_tensor import NetworkTensor as NetworkTensor
+from .tensor.other_captures import capture_from_attentions as capture_from_attentions
+from .tensor.other_captures import capture_from_cache as capture_from_cache
 from .tensor.synthetic import planted_tensor as planted_tensor

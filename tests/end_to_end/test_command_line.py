@@ -37,6 +37,16 @@ def test_info():
     assert "cache" in headscape("info").stdout
 
 
+def test_info_lists_model_families():
+    table = json.loads(headscape("info", "--models", "--json").stdout)
+    assert {"GPTJ", "Llama", "Swin", "Transformer-XL (ours)"} <= {row[0] for row in table["rows"]}
+    lines = headscape("info", "--models").stdout.splitlines()
+    assert next(line.split() for line in lines if line.startswith("GPTJ")) == [
+        *("GPTJ", "text", "observe", "gate", "softmax", "reader"),
+    ]
+    assert max(map(len, lines)) <= 80
+
+
 def test_demo_leaves_results_and_pictures(demo):
     done, out = demo
     assert done.returncode == 0, done.stderr

@@ -20,8 +20,9 @@ from headscape.ablation.moments import Moments
 from headscape.ablation.objective import Batch
 from headscape.ablation.resumed_forward import LastBlock
 from headscape.ablation.ridge_fit import Weights
-from headscape.models.forward_pass import evaluating, forward, without_extras
+from headscape.models.forward_pass import forward, without_extras
 from headscape.models.lazy_torch import torch
+from headscape.recorder.gates import gated
 
 Decide = Callable[[int, Sequence[Moments]], Sequence[Weights]]
 """Maps a layer and the moments of its folds to the weights that the windows of each fold go through."""
@@ -70,7 +71,7 @@ class LayerPasses:
         run.run("cross-validating")
         objective, parts, start = self.evaluator.objective, [], 0
         for batch in objective.batches:
-            with run.applied(batch, start):
+            with run.applied(batch, start), gated(self.evaluator.modules, {}):
                 parts.append(objective.of_batch(self.evaluator.model, batch))
             start += batch.rows
         return objective.joined(parts).losses
@@ -90,7 +91,8 @@ class LayerPasses:
     ) -> None:
         """Run a batch without its logits, with hooks before and after the projections of some layers."""
         model = self.evaluator.model
-        with ExitStack() as stack, evaluating(model), torch.no_grad():
+        # Observed, because torch's own attention calls its output projection, and so our hooks, only then.
+        with ExitStack() as stack, gated(self.evaluator.modules, {}), torch.no_grad():
             for layer, hook in (before or {}).items():
                 stack.enter_context(self.projections[layer].module.register_forward_pre_hook(hook))
             for layer, hook in (after or {}).items():

@@ -26,6 +26,8 @@ from headscape.models.adapters.families import task_of
 from headscape.models.forward_pass import arguments_for, evaluating, forward
 from headscape.models.lazy_torch import torch
 from headscape.models.loading import Model
+from headscape.models.plain_arguments import as_called
+from headscape.models.plain_facts import config_of
 from headscape.recorder.inputs import WindowInput
 
 LABELS = "labels"
@@ -57,7 +59,7 @@ class Batch:
 
     def call(self, model: torch.nn.Module) -> dict[str, Any]:
         """Return the arguments of a forward pass that keeps no cache."""
-        cacheless = {"use_cache": False} if getattr(model.config, "use_cache", False) else {}
+        cacheless = {"use_cache": False} if getattr(config_of(model), "use_cache", False) else {}
         return {**self.arguments, **cacheless}
 
 
@@ -139,7 +141,7 @@ def objective_for(
     model, task = loaded.model, task_of(loaded.model)
     batches = tuple(_batch(model, group) for group in _same_shapes(windows))
     if loss is not None:
-        own = _checked(loss)
+        own = _checked(loss, model)
         return Objective("the given loss", batches, own, own)
     if batches[0].targets is not None:
         if task == "next token":  # these models shift their labels themselves
@@ -279,10 +281,10 @@ def _along_directions(output: Any, batch: Batch) -> torch.Tensor:
     return along
 
 
-def _checked(loss: Loss) -> Callable[[Any, Batch], torch.Tensor]:
+def _checked(loss: Loss, model: torch.nn.Module) -> Callable[[Any, Batch], torch.Tensor]:
     def own(output: Any, batch: Batch) -> torch.Tensor:
         labels = {} if batch.targets is None else {LABELS: batch.targets}
-        found = loss(output, {**batch.arguments, **labels})
+        found = loss(output, {**as_called(model, batch.arguments), **batch.arguments, **labels})
         if not isinstance(found, torch.Tensor) or found.shape != (batch.rows,):
             came = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
             raise InputError(f"loss must give one number per row, a tensor ({batch.rows},), but gave {came}.")
@@ -292,7 +294,9 @@ def _checked(loss: Loss) -> Callable[[Any, Batch], torch.Tensor]:
 
 
 def _logits(output: Any) -> torch.Tensor:
-    logits = getattr(output, "logits", None)
+    logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
+    if logits is None and type(output) in (torch.Tensor, tuple, list):  # what plain modules return
+        logits = _main_output(output)
     if logits is None:
         raise InputError(
             "labels need a model with an output layer for them, but this one gives no logits. Leave the labels out, "
@@ -304,9 +308,12 @@ def _logits(output: Any) -> torch.Tensor:
 
 def _main_output(output: Any) -> torch.Tensor:
     for name in ("logits", "last_hidden_state", "image_embeds"):
-        if (found := getattr(output, name, None)) is not None:
-            tensor: torch.Tensor = found
-            return tensor
+        found = output.get(name) if isinstance(output, dict) else getattr(output, name, None)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    first = output[0] if isinstance(output, (tuple, list)) and output else output
+    if isinstance(first, torch.Tensor) and first.is_floating_point():  # what plain modules return
+        return first
     raise ModelError(
         f"{type(output).__name__} holds neither logits nor hidden states to compare. Give a loss of your own "
         "(loss=...)."

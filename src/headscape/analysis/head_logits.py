@@ -90,23 +90,31 @@ class LogitSource:
             for head in (head for at, head in self.heads if at == layer):
                 sink = None if record.sinks is None else float(record.sinks[head])
                 visible = as_visibility(np.asarray(record.visible_to(head)), _shape(record.visible_to(head)))
+                if record.scores is None and not record.has_products:
+                    assert record.probs is not None  # a record has one of the three
+                    yield _of_probabilities((layer, head), record.probs[head], visible)
+                    continue
                 yield HeadLogits((layer, head), logits_of(record, head), visible, sink)
 
     def _of_tensor(self, tensor: NetworkTensor, pair: Pair) -> HeadLogits:
         matrix = tensor.head(*pair)
         if tensor.field != "probs":
             visible = as_visibility(self._visible, _shape(matrix))
-            return HeadLogits(pair, matrix, visible, rows_known=tensor.field != "energy")
+            return HeadLogits(pair, matrix, visible, rows_known=tensor.field not in ("energy", "log_ratio"))
         if matrix.min() < 0:
             raise InputError(
                 f"probabilities must not be negative, but head {pair[0]}.{pair[1]} has {matrix.min():.3g}. Name the "
                 "field of the tensor."
             )
-        positive = matrix > 0
-        logs = np.log(np.where(positive, matrix, 1.0))
-        given = as_visibility(self._visible, _shape(matrix))
-        seen = positive if given is None else positive & given
-        return HeadLogits(pair, logs, as_visibility(seen, _shape(matrix)), rows_known=False)
+        return _of_probabilities(pair, matrix, as_visibility(self._visible, _shape(matrix)))
+
+
+def _of_probabilities(pair: Pair, matrix: Any, visible: BoolArray | None) -> HeadLogits:
+    """Return logarithms of probabilities, which are logits up to a constant in each row; those of 0 are not seen."""
+    positive = matrix > 0
+    logs = np.log(np.where(positive, matrix, 1.0))
+    seen = positive if visible is None else positive & visible
+    return HeadLogits(pair, logs, as_visibility(seen, _shape(matrix)), rows_known=False)
 
 
 def _shape(matrix: Any) -> tuple[int, int]:

@@ -67,6 +67,11 @@ def capture(
         for name, s in summary["stacks"].items()
     ]
     console.table("Captured", ("stack", "layers", "heads", "key-value heads", "queries x keys"), rows)
+    if "observed_by" in summary:
+        console.say(
+            f"Attention was seen by the {summary['observed_by']}: the model computes it in code of its own"
+            f"{'' if result.has_products else ', which shows no queries and keys'}."
+        )
     console.say(f"{counted(summary['windows'], 'window')} in {summary['seconds']:.1f} s. Capture: {folder}")
 
 
@@ -79,8 +84,8 @@ def _summary(result: Any, out: Path, seconds: float) -> dict[str, Any]:
             "layers": len(part.layers),
             "heads": len(part.heads),
             "kv_heads": len(part.kv_heads),
-            "queries": first.queries.shape[1],
-            "keys": first.keys.shape[1],
+            "queries": first.n_queries,
+            "keys": first.n_keys,
         }
     return {
         "format": "headscape/capture-summary/1",
@@ -88,6 +93,7 @@ def _summary(result: Any, out: Path, seconds: float) -> dict[str, Any]:
         "windows": result.n_windows,
         "sources": result.provenance.get("sources"),
         "stacks": stacks,
+        **{name: result.provenance[name] for name in ("observed_by",) if name in result.provenance},
         "input_hash": result.provenance["input_hash"],
         "seconds": round(seconds, 3),
         "out": str(out),

@@ -65,19 +65,25 @@ def judge_record(
     limits = tolerances or Tolerances()
     for head in range(record.n_heads):
         judge = HeadJudge(record, head, limits)
-        yield judge.zero_sum()
-        yield judge.delocalization_bound()
+        if record.has_products:
+            yield judge.zero_sum()
+            yield judge.delocalization_bound()
+        else:
+            yield from judge.of_products_alone()
         if record.kind == "self":
             visible, place = record.visible_to(head), (record.layer, head)
             yield judge_causality(visible, *place, causal=causal, stack=record.stack)
             if causal:
                 yield judge_own_key(visible, *place, record.stack)
         if record.probs is None:
-            yield judge.rank_of_products("the model's own probabilities are not known")
+            if record.has_products:
+                yield judge.rank_of_products("the model's own probabilities are not known")
             continue
         rows, mask = judge.row_sums(), judge.mask()
         yield rows
         yield mask
+        if not record.has_products:
+            continue
         broken = next((j.test for j in (rows, mask) if j.status == Status.failed), "")
         yield judge.own_rank(broken)
         yield judge.recomputed(broken)
@@ -90,6 +96,12 @@ class HeadJudge:
     record: AttentionRecord
     head: int
     limits: Tolerances
+
+    def of_products_alone(self) -> "Iterator[Judgement]":
+        """Say of the tests on queries and keys that these are not known."""
+        why = "queries and keys are not known, only logits or probabilities"
+        for test in ("zero-sum", "delocalization bound", "rank bound", "recomputed probabilities"):
+            yield self._open(test, why)
 
     def zero_sum(self) -> Judgement:
         """Test that rows of the energy sum to zero, over the visible keys and over all keys."""

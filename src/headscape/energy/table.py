@@ -132,6 +132,11 @@ def energy_tables(
     """
     if texts is not None and len(texts) != capture.n_windows:
         raise InputError(f"texts must name every window ({capture.n_windows}), but has {len(texts)} entries.")
+    if not capture.has_products:
+        raise InputError(
+            "the energy measures need queries and keys, but this capture holds only logits or probabilities. Its field "
+            "'log_ratio' is the energy of the finished logits."
+        )
     chosen = _chosen_lengths(capture, lengths)
     heads: dict[int, list[int]] = {}
     for layer, head in capture.heads:

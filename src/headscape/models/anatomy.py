@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headscape.errors import InputError, ModelError
 from headscape.models.adapters.families import WORKING_FAMILIES
+from headscape.models.adapters.inline_models import InlineAdapter, not_read_at_softmax, read_at_softmax
+from headscape.models.adapters.plain_modules import PlainAdapter
 from headscape.models.adapters.protocol import Adapter, AttentionCall, Observer, Weights
 from headscape.models.adapters.transformers_models import TransformersAdapter
 from headscape.models.forward_pass import arguments_for, evaluating, forward, without_extras
@@ -19,8 +22,14 @@ from headscape.models.stacks import stack_names
 from headscape.models.transformer_xl.adapter import TransformerXLAdapter
 
 Heads = Sequence[tuple[int, int]]
+logger = logging.getLogger(__name__)
 
-ADAPTERS: tuple[Adapter, ...] = (TransformerXLAdapter(), TransformersAdapter())
+ADAPTERS: tuple[Adapter, ...] = (
+    TransformerXLAdapter(),
+    InlineAdapter(),
+    TransformersAdapter(),
+    PlainAdapter(),
+)
 """Kinds of models; the first that accepts a model is taken."""
 _PROBE_LENGTH = 8
 
@@ -76,13 +85,12 @@ def attention_modules(
     a :class:`ModelError` if no adapter knows the model, or none of its attention was seen. With ``watch`` the pass is
     watched as a training step would be, so that a model that cannot be watched is noticed here.
     """
-    adapter, seen = adapter_for(model), _Seen()
+    seen = _Seen()
     if arguments is None:
         arguments = probe_windows(model, length=_PROBE_LENGTH, windows=1)[0]
     given = {**arguments_for(model, arguments), **without_extras(model)}
-    look = adapter.watch if watch else adapter.observe
-    with look(model, seen), evaluating(model), torch.no_grad():
-        forward(model, given, "inputs that show its attention")
+    look = watched if watch else observed
+    seen_by_any(model, seen, lambda: forward(model, given, "inputs that show its attention"), look)
     if not seen.calls:
         raise unseen(type(model).__name__)
     names = stack_names(list(dict.fromkeys(call.group for call in seen.calls)))
@@ -141,9 +149,11 @@ def adapter_for(model: Any) -> Adapter:
     )
 
 
-def observed(model: torch.nn.Module, observer: Observer) -> AbstractContextManager[None]:
-    """Show every attention call of a model to an observer for the length of a block."""
-    return adapter_for(model).observe(model, observer)
+@contextmanager
+def observed(model: torch.nn.Module, observer: Observer) -> Iterator[None]:
+    """Show every attention call of a model to an observer for the length of a block; compiled models run uncompiled."""
+    with torch.compiler.set_stance("force_eager"), adapter_for(model).observe(model, observer):
+        yield
 
 
 def watched(model: torch.nn.Module, observer: Observer) -> AbstractContextManager[None]:
@@ -151,12 +161,54 @@ def watched(model: torch.nn.Module, observer: Observer) -> AbstractContextManage
     return adapter_for(model).watch(model, observer)
 
 
+def seen_by_any(
+    model: torch.nn.Module,
+    observer: Observer,
+    run: Callable[[], Any],
+    look: Callable[[torch.nn.Module, Observer], AbstractContextManager[None]] = observed,
+) -> None:
+    """Run a forward pass without gradients, its attention shown to an observer.
+
+    If the model calls no attention function, it runs once more, and from then on it is read at its softmax.
+    """
+    for _ in range(2):
+        counted = _Counted(observer)
+        with look(model, counted), evaluating(model), torch.no_grad():
+            run()
+        if counted.calls:
+            return
+        if not read_at_softmax(model):
+            break
+        logger.info("%s calls no attention function: it is read at its softmax", type(model).__name__)
+    not_read_at_softmax(model)
+
+
+def how_observed(model: torch.nn.Module) -> dict[str, str]:
+    """Return how the attention of a model is seen, for the provenance, if not by the usual attention function."""
+    name = adapter_for(model).name
+    return {} if name == TransformersAdapter.name else {"observed_by": name}
+
+
 def unseen(name: str) -> ModelError:
     """Return the error for a model in which no attention call was seen."""
     return ModelError(
-        f"no attention was seen: {name} computes it in code of its own. Families that work: "
-        f"{WORKING_FAMILIES}."
+        f"no attention was seen: {name} calls neither the attention interface of transformers nor, in eager code, a "
+        "softmax over the keys of each head. If a fused kernel hides it (sdpa, flash attention), load the model with "
+        f"attn_implementation='eager'. Families that work: {WORKING_FAMILIES}. Of plain PyTorch modules, "
+        "nn.MultiheadAttention and calls of F.scaled_dot_product_attention are seen too; other code can be registered "
+        "(hs.register_attention)."
     )
+
+
+class _Counted:
+    """Counts the calls that an observer sees."""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer, self.calls = observer, 0
+
+    def see(self, call: AttentionCall) -> torch.Tensor | None:
+        self.calls += 1
+        return self.observer.see(call)
 
 
 class _Seen:

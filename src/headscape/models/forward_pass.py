@@ -9,9 +9,15 @@ from typing import Any
 
 from headscape.errors import HeadscapeError, InputError, ModelError
 from headscape.models.lazy_torch import torch
+from headscape.models.plain_arguments import as_called
 
 MEMORY = "memory_ids"
 """Tokens before those of a window, which a model with a memory has read."""
+
+_FLASH = (
+    " The model computes attention with a flash-attention kernel, which needs a GPU and its own package: load it with "
+    "attn_implementation='eager'."
+)
 
 
 def arguments_for(model: torch.nn.Module, arguments: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -19,7 +25,7 @@ def arguments_for(model: torch.nn.Module, arguments: Mapping[str, torch.Tensor])
 
     ``memory_ids`` (batch, token) become the memory that the model, as it is now, has of them.
     """
-    weight = next(model.parameters())
+    weight = next(model.parameters(), torch.zeros(()))
     given = {
         name: value.to(device=weight.device, dtype=weight.dtype if value.is_floating_point() else None)
         for name, value in arguments.items()
@@ -49,13 +55,14 @@ def without_extras(model: torch.nn.Module) -> dict[str, Any]:
 def forward(model: torch.nn.Module, arguments: Mapping[str, Any], what: str) -> Any:
     """Run a forward pass, or raise one clear error if the model cannot take what it is given."""
     try:
-        return model(**arguments)
+        return model(**as_called(model, arguments))
     except HeadscapeError:
         raise
     except Exception as error:  # whatever a model's own code raises on inputs it was not made for
+        hint = _FLASH if "flash" in str(error).lower() else ""
         raise ModelError(
             f"the forward pass of {type(model).__name__} failed on {what} ({type(error).__name__}: {error}). It "
-            f"was given {', '.join(arguments)}."
+            f"was given {', '.join(arguments)}.{hint}"
         ) from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,17 @@ from headscape.models.gguf import converted_gguf
 from headscape.models.lazy_torch import torch
 from headscape.models.own_models import has_own_vocabulary, model_class, own_tokenizer, register_own_models
 from headscape.models.packaged import PACKAGED, license_of, packaged_weights, title_of
+from headscape.models.plain_facts import config_of
 from headscape.models.quiet import quiet_transformers
 from headscape.models.whole_weights import load_whole, require_sane_config
 
 DTYPES = ("float32", "bfloat16", "float16")
 # Enough values of every weight to tell two models apart, few enough to take no time for large ones.
 _SAMPLED_VALUES = 64
+_PLAIN = (
+    "A plain PyTorch module has no name that could be loaded: capture it in Python, hs.capture(module, inputs, "
+    "path='out/capture'), and pass that folder."
+)
 _TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json"),
     *("tokenizer.model", "spiece.model"),
@@ -55,7 +61,7 @@ class Model:
 
         They are found once and remembered, until heads are cut out of the model.
         """
-        record = pruning_record(self.model.config)
+        record = pruning_record(config_of(self.model))
         found, at = self.__dict__.get("_modules", ((), None))
         if not found or at is not record:
             found = attention_modules(self.model, arguments)
@@ -68,7 +74,7 @@ class Model:
 
         Of a pruned model also the heads that it lacks, in the numbers of the original.
         """
-        config = self.model.config
+        config = config_of(self.model)
         record = pruning_record(config)
         pruned = () if record is None else layers_of(record, Path("the model's config"))
         removed = [[layer.layer, head] for layer in pruned for head in layer.removed]
@@ -79,7 +85,7 @@ class Model:
             "type": getattr(config, "model_type", None),
             "parameters": sum(weight.numel() for weight in self.model.parameters()),
             "weights_hash": weights_hash(self.model),
-            "dtype": str(next(self.model.parameters()).dtype).removeprefix("torch."),
+            "dtype": str(next(self.model.parameters(), torch.zeros(())).dtype).removeprefix("torch."),
             "tokenizer": _describe_tokenizer(self.tokenizer),
             **({"removed_heads": removed} if removed else {}),
         }
@@ -128,7 +134,7 @@ def load_model(
 
 
 def as_model(model: Any, tokenizer: Any = None) -> Model:
-    """Return a transformers model or a :class:`Model`, or one that is loaded by its name, with its tokenizer.
+    """Return a model of transformers or PyTorch, a :class:`Model`, or one loaded by its name, with its tokenizer.
 
     A tokenizer that is given stands in place of the model's own; for images, an image processor.
     """
@@ -138,8 +144,15 @@ def as_model(model: Any, tokenizer: Any = None) -> Model:
         return model if tokenizer is None else dataclasses.replace(model, tokenizer=tokenizer)
     if not isinstance(model, torch.nn.Module):
         raise InputError(
-            "model must be a transformers model, what hs.load_model returns, or a name, but is "
+            "model must be a transformers model, a PyTorch module, what hs.load_model returns, or a name, but is "
             f"{type(model).__name__}."
+        )
+    model = getattr(model, "_orig_mod", model)  # of torch.compile, which hides the signature of forward
+    weights = list(model.parameters())
+    if weights and all(weight.is_meta for weight in weights):
+        raise ModelError(
+            f"the weights of {type(model).__name__} are on the meta device, where tensors hold no numbers: load them, "
+            "for example with hs.load_model or from_pretrained."
         )
     adapter_for(model)  # raises here, before anything is read for a model whose attention cannot be seen
     name = getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
@@ -256,7 +269,9 @@ def local_folder(name: str | os.PathLike[str]) -> Path | None:
     if path.is_file():
         if path.suffix.lower() == ".gguf":
             return converted_gguf(path)
-        raise ModelError(f"{path} is a file, but a model is a folder with config.json, or a .gguf file.")
+        raise ModelError(
+            f"{path} is a file, but a model is a folder with config.json, or a .gguf file. {_PLAIN}"
+        )
     if path.is_dir():
         if not (path / "config.json").exists():
             raise ModelError(f"{path} is not a model: expected a folder with config.json and weights.")
@@ -264,6 +279,8 @@ def local_folder(name: str | os.PathLike[str]) -> Path | None:
             if file.exists() and not file.is_file() and not file.is_dir():  # reading a pipe would never end
                 raise ModelError(f"{file} is not a regular file: a model is not read from pipes or devices.")
         return path
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
+        raise ModelError(f"{text!r} is not the name of a model. {_PLAIN}")
     looks_like_path = isinstance(name, Path) or path.is_absolute() or text.startswith((".", "~"))
     if looks_like_path or text.endswith(("/", ".gguf", ".GGUF")) or text.count("/") > 1 or not text.strip():
         raise ModelError(

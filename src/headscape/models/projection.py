@@ -80,6 +80,17 @@ def is_linear(module: torch.nn.Module) -> bool:
     return isinstance(module, torch.nn.Linear) or is_transposed(module)
 
 
+def products(module: torch.nn.Module) -> int:
+    """Return the multiplications per token with a module's own weights: of linear layers, and torch's attention."""
+    if is_linear(module):
+        return module.get_parameter("weight").numel()
+    if isinstance(module, torch.nn.MultiheadAttention):
+        return sum(
+            w.numel() for name, w in module.named_parameters(recurse=False) if name.endswith("proj_weight")
+        )
+    return 0
+
+
 def is_transposed(module: torch.nn.Module) -> bool:
     """Tell whether a module is GPT-2's Conv1D, a linear layer that keeps its weight as (input, output)."""
     return type(module).__name__ == "Conv1D"

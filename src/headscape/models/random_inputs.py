@@ -8,8 +8,12 @@ from typing import Any
 
 from headscape.errors import ModelError
 from headscape.models.lazy_torch import torch
+from headscape.models.plain_arguments import plain_probe
+from headscape.models.plain_facts import is_plain
 
 _DECODER_LENGTH = 24
+_PLAIN_LENGTH = 64
+_IMAGE_SIDE = 64
 
 
 def probe_windows(
@@ -20,6 +24,14 @@ def probe_windows(
     Windows have by default enough tokens for a visible block larger than the head dimension (at least 64), within what
     the model allows.
     """
+    if is_plain(model):
+        found = plain_probe(model, length or _PLAIN_LENGTH, windows, seed)
+        if found is None:
+            raise ModelError(
+                f"it is not known what {type(model).__name__} takes, so that its attention cannot be looked for. Give "
+                "inputs, or set model.example_input_array to an example."
+            )
+        return [{name: x[i : i + 1] for name, x in found.items()} for i in range(windows)]
     generator = torch.Generator().manual_seed(seed)
     config: Any = model.config
     wanted = inspect.signature(model.forward).parameters
@@ -32,20 +44,38 @@ def probe_windows(
         inputs["decoder_input_ids"] = _tokens(config, shape, generator)
     if "pixel_values" in wanted:
         vision = getattr(config, "vision_config", None) or config
-        size = vision.image_size if isinstance(vision.image_size, int) else vision.image_size[0]
-        channels = getattr(vision, "num_channels", 3)
-        inputs["pixel_values"] = torch.randn(windows, channels, size, size, generator=generator)
-    if "input_features" in wanted and hasattr(config, "max_source_positions"):  # spectra of speech
-        frames = 2 * config.max_source_positions
-        inputs["input_features"] = torch.randn(windows, config.num_mel_bins, frames, generator=generator)
-    if "input_values" in wanted and hasattr(config, "conv_stride"):  # waves of speech
-        inputs["input_values"] = torch.randn(windows, 20 * prod(config.conv_stride), generator=generator)
+        inputs["pixel_values"] = torch.randn(windows, *_image_shape(vision), generator=generator)
+    for name, sound in _sound_shapes(config).items():
+        if name in wanted:
+            inputs[name] = torch.randn(windows, *sound, generator=generator)
     if not inputs:
         raise ModelError(
             f"{type(model).__name__} takes neither tokens nor images nor speech, so that no probe can be made for "
             "it. Give inputs=... yourself, as the arguments of its forward."
         )
     return [{name: x[i : i + 1] for name, x in inputs.items()} for i in range(windows)]
+
+
+def _image_shape(config: Any) -> tuple[int, ...]:
+    """Return the shape of an image, or of a video's frames; models of images of any size get a small one."""
+    said = getattr(config, "image_size", _IMAGE_SIDE)
+    side = said if isinstance(said, int) else said[0]
+    image = (getattr(config, "num_channels", 3), side, side)
+    frames = getattr(config, "num_frames", None)
+    return image if frames is None else (frames, *image)
+
+
+def _sound_shapes(config: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of speech by the argument that takes it: waves, or spectra of some frames."""
+    if hasattr(config, "conv_stride"):
+        return {"input_values": (20 * prod(config.conv_stride),)}
+    if hasattr(config, "max_length") and hasattr(config, "num_mel_bins"):
+        return {"input_values": (config.max_length, config.num_mel_bins)}
+    if hasattr(config, "input_feat_per_channel"):
+        return {"input_features": (2 * _DECODER_LENGTH, config.input_feat_per_channel)}
+    if hasattr(config, "max_source_positions"):
+        return {"input_features": (config.num_mel_bins, 2 * config.max_source_positions)}
+    return {}
 
 
 def _tokens(config: Any, shape: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
@@ -56,6 +86,7 @@ def default_length(config: Any) -> int:
     """Return a length whose late queries x early keys outnumber the head dimension, if the model takes it."""
     text = config.get_text_config()
     d = getattr(text, "head_dim", None) or text.hidden_size // getattr(text, "num_attention_heads", 1)
-    most = getattr(text, "max_position_embeddings", None) or 4096
+    said = getattr(text, "max_position_embeddings", None)
+    most = said if said and said > 0 else 4096
     # RoBERTa and its like start to count positions after the padding token.
     return int(max(2, min(max(64, 2 * d + 16), most - 4)))

@@ -48,10 +48,10 @@ class LayerNumbers:
 
     _used: dict[tuple[str, str], set[int]] = field(default_factory=dict)
 
-    def of(self, name: str) -> tuple[tuple[str, str], int]:
-        """Return the group of a module and its number there."""
+    def of(self, name: str, kind: str | None = None) -> tuple[tuple[str, str], int]:
+        """Return the group of a module and its number there; its kind is read off the name unless it is known."""
         prefix, number, _ = split_name(name)
-        group = (prefix, attention_kind(name))
+        group = (prefix, kind or attention_kind(name))
         used = self._used.setdefault(group, set())
         layer = number if number is not None and number not in used else max(used, default=-1) + 1
         used.add(layer)

@@ -13,6 +13,7 @@ from typing import Any, Self
 from headscape.errors import FileFormatError
 from headscape.models.adapters.protocol import LayerHeads
 from headscape.models.fewer_heads import layers_of, pruning_record
+from headscape.models.plain_facts import config_of
 from headscape.pruning.savings import Savings
 
 FORMAT = "headscape/pruning/1"
@@ -105,5 +106,5 @@ class Manifest:
 
 def manifest_of(model: Any) -> Manifest | None:
     """Return the manifest in a model's config, or None if it was not pruned."""
-    record = pruning_record(model.config)
+    record = pruning_record(config_of(model))
     return None if record is None else Manifest.from_dict(record, Path("the model's config"))

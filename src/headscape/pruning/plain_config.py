@@ -15,13 +15,14 @@ from typing import Any
 from headscape.models.adapters.slicing import shared_config
 from headscape.models.anatomy import AttentionModule
 from headscape.models.lazy_torch import torch
+from headscape.models.plain_facts import is_plain
 
 _COUNTS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 
 
 def head_counts(module: torch.nn.Module) -> dict[str, int]:
     """Return what the config of an attention module says about its heads; what it does not say is left out."""
-    config = shared_config(module)
+    config = None if not hasattr(module, "config") else shared_config(module)
     return {name: getattr(config, name) for name in _COUNTS if getattr(config, name, None) is not None}
 
 
@@ -30,6 +31,8 @@ def settle_config(modules: Sequence[AttentionModule], original: Mapping[str, int
 
     Returns whether plain ``from_pretrained`` now builds the right model.
     """
+    if is_plain(modules[0].model):
+        return False
     config = shared_config(modules[0].module)
     counts = {(module.n_heads, module.n_kv_heads) for module in modules}
     if len(counts) == 1:

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, Self
 
 from headscape.models.fewer_heads import KEY
+from headscape.models.plain_facts import config_of
 from headscape.output import counted
 from headscape.pruning.manifest import Manifest, Pairs
 from headscape.pruning.plan import listed
@@ -102,5 +103,5 @@ class Pruned:
 
 def noted(model: Any, manifest: Manifest) -> Manifest:
     """Write a manifest into a model's config, and return it."""
-    setattr(model.config, KEY, manifest.to_dict())
+    setattr(config_of(model), KEY, manifest.to_dict())
     return manifest

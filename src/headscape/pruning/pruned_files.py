@@ -20,6 +20,7 @@ from headscape.errors import FileFormatError, InputError, StorageError
 from headscape.models.fewer_heads import KEY, load_with_fewer_heads
 from headscape.models.lazy_torch import torch
 from headscape.models.loading import moved, torch_dtype
+from headscape.models.plain_facts import is_plain
 from headscape.models.quiet import quiet_transformers
 from headscape.pruning.manifest import manifest_of
 from headscape.pruning.model_card import model_card
@@ -49,6 +50,11 @@ def save_pruned(pruned: Any, path: str | os.PathLike[str], tokenizer: Any = None
     """
     whole = _as_pruned(pruned)
     model = whole.model
+    if is_plain(model):
+        raise InputError(
+            f"save_pruned writes models of transformers, but {type(model).__name__} is a plain PyTorch module: keep "
+            "its state_dict with torch.save, and prune the whole model in the same way before load_state_dict."
+        )
     noted(model, whole.manifest)
     folder = Path(path)
     require_free(folder)
@@ -139,7 +145,7 @@ def system_errors() -> Iterator[None]:
 def _as_pruned(pruned: Any) -> Pruned:
     if isinstance(pruned, Pruned):
         return pruned
-    manifest = manifest_of(pruned) if hasattr(pruned, "config") else None
+    manifest = manifest_of(pruned) if isinstance(pruned, torch.nn.Module) else None
     if manifest is None:
         raise InputError(
             f"save_pruned takes what hs.prune returned, or its model, but got a {type(pruned).__name__} that was not "

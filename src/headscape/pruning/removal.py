@@ -15,6 +15,7 @@ from headscape.models.adapters.protocol import LayerHeads
 from headscape.models.anatomy import AttentionModule, Heads, adapter_for, of_stack
 from headscape.models.lazy_torch import torch
 from headscape.models.loading import Model, as_model, weights_hash
+from headscape.models.plain_facts import config_of
 from headscape.pruning.manifest import Manifest, Pairs, manifest_of
 from headscape.pruning.plain_config import head_counts, settle_config
 from headscape.pruning.plan import listed, planned_cuts, whole_layers
@@ -150,14 +151,14 @@ def _original_layers(modules: Sequence[AttentionModule], earlier: Manifest | Non
 
 def _new_manifest(model: Any, modules: Sequence[AttentionModule], layers: tuple[LayerHeads, ...]) -> Manifest:
     """Return the manifest of a model that still has all its heads."""
-    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
+    name = str(getattr(config_of(model), "_name_or_path", "") or type(model).__name__)
     now = cost(modules)
     return Manifest(
         model={
             # A path of this machine means nothing to others; its last part may.
             "name": Path(name).name if Path(name).is_absolute() else name,
             "class": type(model).__name__,
-            "type": model.config.model_type,
+            "type": config_of(model).model_type,
             "weights_hash": weights_hash(model),
         },
         config=head_counts(modules[0].module),

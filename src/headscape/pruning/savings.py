@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from headscape.models.anatomy import AttentionModule
-from headscape.models.projection import is_linear
+from headscape.models.projection import products
 
 LENGTH = 256
 Cost = tuple[int, int, int]
@@ -95,7 +95,7 @@ class Savings:
 def cost(modules: Sequence[AttentionModule], length: int = LENGTH) -> Cost:
     """Return what a model costs with so many keys for a query to see, counted from its weights' shapes."""
     model = modules[0].model
-    flops = sum(2 * part.get_parameter("weight").numel() for part in model.modules() if is_linear(part))
+    flops = sum(2 * products(part) for part in model.modules())
     cached = 0
     for module in modules:
         d = module.output.head_dim

@@ -16,6 +16,8 @@ from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.models.forward_pass import arguments_for, evaluating
 from headscape.models.lazy_torch import torch
+from headscape.models.plain_arguments import as_called
+from headscape.models.plain_facts import config_of, is_plain
 from headscape.models.random_inputs import probe_windows
 from headscape.output import counted
 
@@ -138,14 +140,16 @@ def measured_speed(
     progress("timing", repeats + 1, repeats + 1)
     seconds = np.array(rounds[1:])  # (repeat, model, part)
     prefill, decoding = (Timing(*map(tuple, seconds[:, :, part].T.tolist())) for part in (0, 1))
-    n = int(inputs["input_ids"].shape[1]) if "input_ids" in inputs else None
+    plain = is_plain(before)
+    tokens = next((x for name, x in inputs.items() if name == "input_ids" or (plain and x.dim() == 3)), None)
+    n = None if tokens is None else int(tokens.shape[1])
     return Speed(prefill, decoding if _decodes(before) else None, n, new_tokens, torch.get_num_threads())
 
 
 def _timed(model: Any, inputs: dict[str, Any], new_tokens: int) -> tuple[float, float]:
     """Return the seconds of prefill and of decoding (0 for models that do not)."""
     if not _decodes(model):
-        return _seconds(model, lambda: model(**inputs)), 0.0
+        return _seconds(model, lambda: model(**as_called(model, inputs))), 0.0
     state: dict[str, Any] = {}
 
     def prefill() -> None:
@@ -172,11 +176,11 @@ def _seconds(model: Any, work: Callable[[], object]) -> float:
 
 
 def _decodes(model: Any) -> bool:
-    return bool(model.can_generate())
+    return not is_plain(model) and bool(model.can_generate())
 
 
 def _longest(model: Any, new_tokens: int) -> int | None:
     """Return how many tokens a model takes and still has room to decode."""
-    most = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    most = getattr(config_of(model).get_text_config(), "max_position_embeddings", None)
     # RoBERTa and its like start to count positions after the padding token.
     return None if most is None else max(1, most - 4 - (new_tokens if _decodes(model) else 0))

@@ -8,6 +8,7 @@ import numpy as np
 
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
+from headscape.models.anatomy import how_observed
 from headscape.models.forward_pass import arguments_for, without_extras
 from headscape.models.loading import Model, as_model
 from headscape.recorder.inputs import InputReader, WindowInput
@@ -131,6 +132,7 @@ def capture_windows(
         "layers": None if chosen is None else sorted(chosen),
         "heads": None if pairs is None else [list(pair) for pair in pairs],
         "exact": exact,
+        **how_observed(loaded.model),
     }
     run = _Run(loaded, chosen, pairs, exact)
     if path is not None:
@@ -141,7 +143,10 @@ def capture_windows(
         records.append(run.records(window, number))
         labels.append(stack_labels(records[-1], window.labels))
     progress("capturing", len(windows), len(windows))
-    provenance = {**parameters, "versions": _versions(), "input_hash": input_hash(windows)}
+    seen = how_observed(
+        loaded.model
+    )  # once more: the first pass may have shown that there is no attention function
+    provenance = {**parameters, **seen, "versions": _versions(), "input_hash": input_hash(windows)}
     return Capture.from_records(records, tokens=labels, provenance=provenance, heads=pairs)
 
 
@@ -203,7 +208,7 @@ def stack_labels(records: Sequence[AttentionRecord], sides: Mapping[str, tuple[s
     for record in records:
         in_decoder = record.kind == "cross" or "decoder" in record.module
         own = "decoder" if in_decoder and "decoder" in sides else "input"
-        n_queries, n_keys = record.queries.shape[1], record.keys.shape[1]
+        n_queries, n_keys = record.n_queries, record.n_keys
         found = {"query": _fitting(sides, own, n_queries)}
         if record.kind == "cross":
             found["key"] = _fitting(sides, "input", n_keys)

@@ -59,6 +59,8 @@ def frozen(model: torch.nn.Module) -> Iterator[None]:
 class _Gates:
     """Gives every call of a pass its gates."""
 
+    only_gates = True
+
     def __init__(self, gates: Mapping[tuple[tuple[str, str], int], torch.Tensor]) -> None:
         self.gates = gates
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from headscape.errors import InputError, ModelError
+from headscape.errors import InputError
 from headscape.models.adapters.families import task_of
 from headscape.models.forward_pass import MEMORY
 from headscape.models.lazy_torch import torch
+from headscape.models.plain_arguments import main_argument, rows_first
+from headscape.models.plain_facts import config_of, is_plain
 from headscape.output import counted
 from headscape.recorder.image_files import images_in, is_image_file
 from headscape.recorder.images import image_labels, image_windows
@@ -84,11 +86,6 @@ class InputReader:
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} must be a positive integer, but is {value!r}.")
         self._sampler  # noqa: B018  raises for an unknown sample, whatever the inputs
-        if not hasattr(self.model, "config"):
-            raise ModelError(
-                f"{type(self.model).__name__} cannot be captured: it is not a transformers model (it has no "
-                "config). Pass a transformers model, or its name or folder."
-            )
 
     def read(self, inputs: Any) -> list[WindowInput]:
         """Return the windows of any kind of input, or raise one clear error."""
@@ -164,6 +161,8 @@ class InputReader:
             return self._texts(items if isinstance(first, str) else [*items, *rest])
         if isinstance(first, (Sequence, np.ndarray, torch.Tensor)) and np.ndim(np.asarray(first)) == 1:
             return (window for item in items for window in self._ids_as_row(item))
+        if is_plain(self.model) and isinstance(first, (torch.Tensor, np.ndarray)):
+            return (window for item in items for window in self._array(item))
         return self._images(items)
 
     def _texts(self, items: Sequence[Any]) -> Iterator[WindowInput]:
@@ -218,7 +217,7 @@ class InputReader:
         )
 
     def _label_number(self, label: Any) -> int:
-        known = dict(getattr(self.model.config, "label2id", None) or {})
+        known = dict(getattr(config_of(self.model), "label2id", None) or {})
         if isinstance(label, str):
             if label not in known:
                 raise InputError(f"labels must be among {', '.join(map(str, known))}, but one is {label!r}.")
@@ -232,6 +231,8 @@ class InputReader:
             return (self._window(ids) for ids in found)
         if array.dtype.kind in "iu" and array.ndim == 2 and array.size:
             return (window for row in array for window in self._ids_as_row(row))
+        if is_plain(self.model):
+            return self._rows({main_argument(self.model): inputs})
         return self._images([array])
 
     def _ids_as_row(self, row: Any) -> Iterator[WindowInput]:
@@ -241,8 +242,7 @@ class InputReader:
         yield self._window(ids.astype(np.int64))
 
     def _window(self, ids: np.ndarray, text: Text | None = None) -> WindowInput:
-        batch = {"input_ids": torch.from_numpy(np.ascontiguousarray(ids))[None]}
-        window = next(self._rows(batch))
+        window = next(self._rows({"input_ids": torch.from_numpy(np.ascontiguousarray(ids))[None]}))
         if text is None:
             return window
         reading: dict[str, Any] = {"special_tokens": special_token_names(self.tokenizer)}
@@ -252,6 +252,7 @@ class InputReader:
 
     def _rows(self, batch: dict[str, Any]) -> Iterator[WindowInput]:
         """Cut a batch of forward arguments into its rows, taken as they are."""
+        batch = dict(rows_first(self.model, batch)) if is_plain(self.model) else batch
         tensors = {name: torch.as_tensor(value) for name, value in batch.items() if value is not None}
         sizes = {len(value) if value.dim() else 0 for value in tensors.values()}
         if len(sizes) != 1 or 0 in sizes:
@@ -264,7 +265,7 @@ class InputReader:
             yield WindowInput(arguments, self._labels(arguments))
 
     def _check_ids(self, arguments: dict[str, torch.Tensor]) -> None:
-        config = self.model.config.get_text_config()
+        config = config_of(self.model).get_text_config()
         for name in ("input_ids", "decoder_input_ids", MEMORY):
             ids = arguments.get(name)
             if ids is None:
@@ -276,7 +277,7 @@ class InputReader:
                     f"{int(ids.max())}: use this model's own tokenizer."
                 )
             places = getattr(config, "max_position_embeddings", None)
-            if isinstance(places, int) and ids.shape[1] > places:
+            if isinstance(places, int) and 0 < places < ids.shape[1]:  # XLNet says -1: no limit
                 raise InputError(
                     f"this model takes at most {places} tokens, but a window has {ids.shape[1]}: choose a length "
                     f"(--length) of {places} or less."
@@ -284,7 +285,7 @@ class InputReader:
 
     def _add_decoder(self, arguments: dict[str, torch.Tensor]) -> None:
         """Let an encoder-decoder model repeat its input: the decoder sees the same tokens, one place later."""
-        config = self.model.config
+        config = config_of(self.model)
         missing = "input_ids" in arguments and "decoder_input_ids" not in arguments
         if missing and getattr(config, "is_encoder_decoder", False):
             names = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
@@ -306,7 +307,7 @@ class InputReader:
                 if mask in arguments and arguments[mask].shape[1] == len(ids):
                     ids = ids[arguments[mask][0].bool().cpu()]
                 labels[side] = token_labels(ids.tolist(), self.tokenizer)
-        if "pixel_values" in arguments:
+        if "pixel_values" in arguments and not is_plain(self.model):
             labels["pixels"] = image_labels(self.model.config)
         return labels
 

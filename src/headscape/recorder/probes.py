@@ -11,6 +11,7 @@ from headscape.errors import InputError
 from headscape.models.forward_pass import MEMORY
 from headscape.models.lazy_torch import torch
 from headscape.models.loading import Model
+from headscape.models.plain_facts import config_of, is_plain, vocabulary
 from headscape.recorder.capturing import capture_windows
 from headscape.recorder.inputs import InputReader, WindowInput
 from headscape.recorder.window_sampling import special_tokens
@@ -42,9 +43,12 @@ def repeated_tokens(model: Model, length: int, seed: int = 0) -> WindowInput:
     -----
     Raises InputError where that is not possible: no tokens, fewer than 50 of them, or a window of less than 4.
     """
-    config = model.model.config.get_text_config()
-    size = getattr(config, "vocab_size", None)
-    if not isinstance(size, int) or getattr(model.model, "main_input_name", "") != "input_ids":
+    if is_plain(model.model):
+        size, reads = vocabulary(model.model), "input_ids"
+    else:
+        size = getattr(model.model.config.get_text_config(), "vocab_size", None)
+        reads = getattr(model.model, "main_input_name", "")
+    if not isinstance(size, int) or reads != "input_ids":
         raise InputError("the model does not read tokens")
     size = min(size, len(model.tokenizer)) if hasattr(model.tokenizer, "__len__") else size
     ordinary = np.setdiff1d(np.arange(size), list(_special_ids(model)))
@@ -100,7 +104,7 @@ def probed(model: Model, window: WindowInput, like: Capture) -> Capture:
 
 def _special_ids(model: Model) -> set[int]:
     """Return the special tokens that the tokenizer or the config names."""
-    config = model.model.config.get_text_config()
+    config = config_of(model.model).get_text_config()
     named = [value for name, value in config.to_dict().items() if name.endswith("_token_id")]
     found = {value for value in named if isinstance(value, int)}
     return found | {int(value) for value in getattr(model.tokenizer, "all_special_ids", ())}

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from headscape.errors import InputError, ModelError
 from headscape.models.adapters.attention_interface import MASKED_BELOW, is_plain_causal, own_probabilities
 from headscape.models.adapters.protocol import AttentionCall
-from headscape.models.anatomy import observed, unseen
-from headscape.models.forward_pass import evaluating, forward
+from headscape.models.anatomy import seen_by_any, unseen
+from headscape.models.forward_pass import forward
 from headscape.models.lazy_torch import torch
 from headscape.models.stacks import stack_names
 from headscape.tensor.attention_record import (
@@ -55,6 +55,7 @@ class Recording:
     kept_tokens: Mapping[str, NDArray[np.bool_] | None] = field(default_factory=dict)
     _seen: dict[tuple[str, str], set[int]] = field(default_factory=dict)
     _records: list[list[tuple[tuple[str, str], AttentionRecord]]] = field(default_factory=list)
+    _padded: dict[tuple[str, int], NDArray[np.bool_]] = field(default_factory=dict)
     _terms: OrderedDict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=OrderedDict)
 
     def see(self, call: AttentionCall) -> None:
@@ -65,7 +66,8 @@ class Recording:
             raise ModelError(
                 f"{call.name} splits a window into pieces ({batch} rows where the model was given {self.rows}), "
                 "so that it has no single query x key matrix. Models with shifted windows such as Swin cannot "
-                "be captured."
+                "be captured. A plain PyTorch module that takes (token, batch), or folds its heads into the batch, "
+                "has to be wrapped in one that takes (batch, token), or registered (hs.register_attention)."
             )
         if not self._records:
             self._records += [[] for _ in range(batch)]
@@ -96,6 +98,16 @@ class Recording:
     def _record(self, call: AttentionCall, row: int, probs: torch.Tensor | None) -> AttentionRecord:
         queries_at, keys_at = self._kept(call, row)
         visible, bias = self._additive_terms(call, row, queries_at, keys_at)
+        if call.scores is not None:
+            scores = _copy(call.scores[row], queries_at)[:, :, keys_at]
+            return AttentionRecord.without_products(
+                call.layer,
+                visible,
+                scores=np.where(scores > MASKED_BELOW, scores, np.float32(0.0)),
+                probs=None if probs is None else _copy(probs[row], queries_at)[:, :, keys_at],
+                module=call.name,
+                kind=call.group[1],
+            )
         return AttentionRecord(
             layer=call.layer,
             queries=_copy(call.queries[row], queries_at),
@@ -115,10 +127,18 @@ class Recording:
         cross = call.group[1] == "cross"
         in_decoder = cross or "decoder" in call.name
         side = "decoder" if in_decoder and "decoder" in self.kept_tokens else "input"
-        return (
-            self._points(side, row, call.queries.shape[2]),
-            self._points("input" if cross else side, row, call.keys.shape[2]),
-        )
+        queries_at = self._points(side, row, call.queries.shape[2])
+        keys_at = self._points("input" if cross else side, row, call.keys.shape[2])
+        place = (call.group[0], row)
+        if call.padding is not None:
+            kept = ~call.padding[row].cpu().numpy()
+            keys_at = _places(kept, keys_at)
+            if not cross and len(kept) == call.queries.shape[2]:
+                queries_at, self._padded[place] = keys_at, kept
+        if cross and len(self._padded.get(place, ())) == call.queries.shape[2]:
+            # The queries of cross-attention are the tokens of the self-attention before it.
+            queries_at = _places(self._padded[place], queries_at)
+        return queries_at, keys_at
 
     def _points(self, side: str, row: int, n: int) -> Points:
         kept = self.kept_tokens.get(side)
@@ -132,7 +152,8 @@ class Recording:
     ) -> tuple[BoolArray, Float32Array | None]:
         """Return visibility and bias of a row; layers that share a mask share the arrays."""
         terms = [term for term in (call.mask, call.bias) if term is not None]
-        key = (row, call.queries.shape[1:3], call.keys.shape[2], *(id(term) for term in terms))
+        cut = [points.tobytes() for points in (queries_at, keys_at) if not isinstance(points, slice)]
+        key = (row, call.queries.shape[1:3], call.keys.shape[2], *cut, *(id(term) for term in terms))
         if key not in self._terms:
             if len(self._terms) >= _REMEMBERED_MASKS * self.rows:
                 self._terms.popitem(last=False)
@@ -169,8 +190,7 @@ def record_batch(
             f"inputs must hold tensors, such as input_ids, but have {', '.join(inputs) or 'nothing'}."
         )
     recording = Recording(rows, layers=layers, exact=exact, kept_tokens=kept)
-    with observed(model, recording), evaluating(model), torch.no_grad():
-        forward(model, inputs, what)
+    seen_by_any(model, recording, lambda: forward(model, inputs, what))
     return recording.records()
 
 
@@ -204,6 +224,11 @@ def _split_terms(
     word = describe_visibility(one)
     known = {"full": full_visibility, "causal": causal_visibility}
     return (known[word](*shape) if word in known else np.ascontiguousarray(one)), bias
+
+
+def _places(kept: NDArray[np.bool_], otherwise: Points) -> Points:
+    """Return the places of the tokens that are kept; if all are, what was known before."""
+    return otherwise if kept.all() else np.flatnonzero(kept)
 
 
 def _to_numpy(x: torch.Tensor) -> Float32Array:

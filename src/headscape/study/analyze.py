@@ -11,6 +11,7 @@ from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.models.anatomy import of_stack
 from headscape.models.loading import Model
+from headscape.models.plain_facts import is_plain
 from headscape.models.sample_text import sample_text
 from headscape.recorder.capturing import capture_windows, input_hash
 from headscape.recorder.inputs import InputReader
@@ -140,7 +141,7 @@ def analyze(
     with told.step("opening the source", 0.3 * CAPTURE_COST * expected):
         opened = open_source(source, tokenizer=tokenizer, field=field)
     if isinstance(opened, Model):
-        if stack is not None:
+        if stack is not None and not is_plain(opened.model):
             of_stack(opened.modules(), stack)  # raises before anything is captured
     else:
         _require_no_inputs(inputs, length, sample)
@@ -207,6 +208,8 @@ class _ModelWindows:
         names = ("length", "windows", "sample", "seed")
         reader = InputReader(model.model, model.tokenizer, **{name: parameters[name] for name in names})
         self.windows = reader.read(self.inputs)
+        if is_plain(model.model):  # no probe fits every module, but its own input does
+            of_stack(model.modules(self.windows[0].arguments), parameters["stack"])
 
     @property
     def hash(self) -> str:

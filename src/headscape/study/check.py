@@ -15,8 +15,9 @@ from headscape.energy.judgement import Judgement
 from headscape.energy.outliers import standing_out
 from headscape.energy.query_key import as_double, require_keys
 from headscape.engine import Progress, no_progress
-from headscape.errors import InputError
+from headscape.errors import InputError, ModelError
 from headscape.models.loading import Model, as_model
+from headscape.models.plain_facts import is_plain
 from headscape.study.check_report import CheckReport, worst_judgements
 from headscape.study.model_check import check_model, read_windows
 from headscape.study.source import open_source, require_model
@@ -105,6 +106,12 @@ def check(
         held = opened.capture if isinstance(opened, Study) else opened
         return _check_capture(held, causal) if isinstance(held, Capture) else _check_tensors(held, causal)
     reference = None if against is None else as_model(against).model
+    for model in (opened.model, reference):
+        if model is not None and is_plain(model):
+            raise ModelError(
+                f"check repeats the attention calls of a transformers model, but {type(model).__name__} is a plain "
+                "PyTorch module. Check a capture of it: hs.check(hs.capture(model, inputs))."
+            )
     arguments = read_windows(opened, inputs, length=length, windows=windows, sample=sample, seed=seed)
     judgements, records, differences = check_model(
         opened.model, arguments, reference, causal=causal, tolerance=tolerance, seed=seed, progress=progress
@@ -121,7 +128,7 @@ def _incoherence_outliers(rows: Iterable[Sequence[AttentionRecord]]) -> dict[tup
         for record in records:
             stack = stack or record.stack
             # Keys of cross-attention and of a second stack are another population.
-            if record.stack != stack or record.keys.shape[1] < 2:
+            if record.stack != stack or record.n_keys < 2 or not record.has_products:
                 continue
             for kv_head in range(record.n_kv_heads):
                 keys = as_double(require_keys(record.keys[kv_head]))

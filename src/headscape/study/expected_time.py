@@ -13,6 +13,7 @@ from headscape.ablation.ablation_study import SHARES
 from headscape.errors import HeadscapeError
 from headscape.models.anatomy import heads_of, of_stack
 from headscape.models.loading import Model
+from headscape.models.plain_facts import config_of
 from headscape.pruning.trial import RANDOM_DRAWS
 from headscape.study.analyze import LENGTH, QUICK_LENGTH, QUICK_WINDOWS, WINDOWS
 from headscape.study.folder import KIND, NUMBER
@@ -155,7 +156,7 @@ def size_of(
 
 def _tokens(model: Model, length: int) -> int:
     """Return the tokens of a window; of a model of images, its patches."""
-    config = model.model.config
+    config = config_of(model.model)
     image, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
     return (image // patch) ** 2 + 1 if isinstance(image, int) and isinstance(patch, int) else length
 

@@ -43,7 +43,8 @@ def head_differences(
                 seen = record.visible_to(head) & other.visible_to(head)
                 row: dict[str, object] = {"stack": record.stack, "layer": record.layer, "head": head}
                 row["kv_head"] = kv_head
-                row["keys"] = relative_difference(record.keys[kv_head], other.keys[kv_head])
+                keys = (record.keys[kv_head], other.keys[kv_head])
+                row["keys"] = relative_difference(*keys) if record.has_products else 0.0
                 row["logits"] = relative_difference(logits(record, head)[seen], logits(other, head)[seen])
                 row["probabilities"] = relative_difference(probs(record, head), probs(other, head))
                 table.append(row)

@@ -9,7 +9,7 @@ from headscape.study.stages.context import Context
 from headscape.study.stages.cost import parameters_of, size_of_data
 from headscape.study.stages.geometry import organization_of
 from headscape.study.stages.result import Result
-from headscape.study.stages.stage import NotApplicableError, Outcome, Stage
+from headscape.study.stages.stage import NotApplicableError, NotExposedError, Outcome, Stage
 from headscape.study.weighted_progress import WeightedProgress
 
 
@@ -66,7 +66,8 @@ class StageRun:
                     context = dataclasses.replace(self.context, progress=tell, earlier=self._needed(stage))
                     found = stage.measure(context, piece)
                 except NotApplicableError as error:
-                    if stage.name in self.asked and not stage.optional:
+                    exposed = not isinstance(error, NotExposedError)
+                    if stage.name in self.asked and exposed and not stage.optional:
                         raise InputError(f"the stage {stage.name!r} cannot run: {error}") from error
                     found = Result(attributes={"missing": str(error)})
                 extra = {

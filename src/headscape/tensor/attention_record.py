@@ -1,4 +1,8 @@
-"""One attention module in one window: queries and keys exactly as they enter the dot product."""
+"""One attention module in one window: queries and keys exactly as they enter the dot product.
+
+Where they are not known (attention that is read at its softmax, probabilities that somebody else saved), a record holds
+the finished logits or the probabilities in their place.
+"""
 
 import math
 from dataclasses import dataclass, fields
@@ -44,6 +48,9 @@ class AttentionRecord:
         One more logit per head that takes probability but belongs to no key. None if the model has none.
     probs : (head, query, key) float32
         The probabilities that the model itself computed, if they were asked for.
+    scores : (head, query, key) float32
+        The finished logits, as they enter the softmax, where queries and keys are not known; see
+        :meth:`without_products`.
 
     Examples
     --------
@@ -65,6 +72,37 @@ class AttentionRecord:
     bias: Float32Array | None = None
     sinks: Float32Array | None = None
     probs: Float32Array | None = None
+    scores: Float32Array | None = None
+
+    @classmethod
+    def without_products(
+        cls,
+        layer: int,
+        visible: BoolArray,
+        *,
+        scores: Float32Array | None = None,
+        probs: Float32Array | None = None,
+        **more: Any,
+    ) -> "AttentionRecord":
+        """Return a record whose queries and keys are not known: of finished logits, of probabilities, or of both.
+
+        Its queries and keys have no width, so that their number is known. ``scores`` count at visible keys only.
+
+        Examples
+        --------
+        >>> record = AttentionRecord.without_products(0, causal_visibility(2), scores=np.zeros((1, 2, 2), np.float32))
+        >>> record.has_products, record.n_heads, record.n_queries
+        (False, 1, 2)
+        """
+        known = probs if scores is None else scores
+        if known is None or known.ndim != 3:
+            raise InputError(
+                "a record without queries and keys needs scores or probs (head, query, key), but got "
+                f"{'neither' if known is None else f'the shape {known.shape}'}."
+            )
+        n_heads, n_queries, n_keys = known.shape
+        queries, keys = (np.zeros((n_heads, n, 0), np.float32) for n in (n_queries, n_keys))
+        return cls(layer, queries, keys, 1.0, visible, scores=scores, probs=probs, **more)
 
     def __post_init__(self) -> None:
         queries, keys = self.queries, self.keys
@@ -73,7 +111,13 @@ class AttentionRecord:
                 "queries must be (head, query, d) and keys (kv_head, key, d) with the same d, but their "
                 f"shapes are {queries.shape} and {keys.shape}."
             )
-        if 0 in queries.shape or 0 in keys.shape or queries.shape[0] % keys.shape[0]:
+        finished = self.scores is not None or (self.probs is not None and not self.has_products)
+        if self.has_products == finished:
+            raise InputError(
+                "a record holds queries and keys of at least one coordinate, or scores or probs in their place, but "
+                f"queries are {queries.shape} and scores are {'given too' if finished else 'missing'}."
+            )
+        if 0 in queries.shape[:2] or 0 in keys.shape[:2] or queries.shape[0] % keys.shape[0]:
             raise InputError(
                 f"the number of heads must be a multiple of the key-value heads and nothing may be empty, "
                 f"but queries are {queries.shape} and keys {keys.shape}."
@@ -86,6 +130,7 @@ class AttentionRecord:
         self._require_shape("visible", {pair, (self.n_heads, *pair)})
         self._require_shape("bias", {(self.n_heads, *pair)})
         self._require_shape("probs", {(self.n_heads, *pair)})
+        self._require_shape("scores", {(self.n_heads, *pair)})
         self._require_shape("sinks", {(self.n_heads,)})
         if self.visible.dtype != np.bool_:
             raise InputError(f"visible must be boolean, but its dtype is {self.visible.dtype}.")
@@ -107,9 +152,24 @@ class AttentionRecord:
         return len(self.keys)
 
     @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+        return int(self.queries.shape[1])
+
+    @property
+    def n_keys(self) -> int:
+        """Number of keys."""
+        return int(self.keys.shape[1])
+
+    @property
     def head_dim(self) -> int:
-        """Length d of a query or key."""
+        """Length d of a query or key; 0 where they are not known."""
         return int(self.queries.shape[2])
+
+    @property
+    def has_products(self) -> bool:
+        """Whether queries and keys are known, and not only the logits or probabilities made of them."""
+        return self.head_dim > 0
 
     def kv_head(self, head: int) -> int:
         """Return the key-value head that a query head reads."""
@@ -124,8 +184,13 @@ class AttentionRecord:
         return self.visible if self.visible.ndim == 2 else self.visible[head]
 
     def require_finite(self) -> None:
-        """Raise if a query or key is NaN or infinite, naming the module."""
+        """Raise if a query or key, or what is known in their place, is NaN or infinite, naming the module."""
         place = f"layer {self.layer} ({self.module or self.stack})"
+        if not self.has_products:
+            for name, values in (("logits", self.scores), ("probabilities", self.probs)):
+                if values is not None:
+                    require_finite(values, f"the {name} of {place}")
+            return
         require_finite(self.queries, f"the queries of {place}")
         require_finite(self.keys, f"the keys of {place}")
 

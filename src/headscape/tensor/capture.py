@@ -1,7 +1,8 @@
 """A capture: queries, keys, scale and mask of every attention module, window by window.
 
 Only queries and keys are kept (L x d a head), never the L x L matrices; the fields are computed from them on
-demand. A capture lives in memory or in a store, where each window is a part of its own.
+demand. Where queries and keys are not known, the logits or probabilities themselves are kept. A capture
+lives in memory or in a store, where each window is a part of its own.
 """
 
 import logging
@@ -29,7 +30,7 @@ from headscape.tensor.capture_window import (
     chosen_heads,
     write_window,
 )
-from headscape.tensor.checks import as_float_array
+from headscape.tensor.checks import as_float_array, require_finite
 from headscape.tensor.fields import field_of_head
 from headscape.tensor.network_tensor import WITHOUT_SINKS, NetworkTensor
 from headscape.tensor.safe_reading import explain_read_errors
@@ -39,6 +40,8 @@ from headscape.tensor.store import Store, content_hash
 __all__ = ["AttentionRecord", "Capture", "window_name"]
 
 KIND = "capture"
+PROBABILITY_SLACK = 1e-2
+"""What rounding may add to the sum of a row: half precision keeps three digits."""
 logger = logging.getLogger(__name__)
 
 
@@ -181,6 +184,78 @@ class Capture:
         labels: Labels = {} if tokens is None else {"self": {"query": tokens}}
         return cls.from_records(windows, tokens=[labels] * len(windows), provenance=provenance)
 
+    @classmethod
+    def from_probabilities(
+        cls,
+        probs: object,
+        *,
+        causal: bool | None = None,
+        visible: BoolArray | None = None,
+        tokens: Sequence[str] | None = None,
+        key_tokens: Sequence[str] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Build a capture from attention probabilities, where queries and keys are not known.
+
+        Parameters
+        ----------
+        probs : ([[window,] layer,] head, query, key) array
+            Rows sum to at most 1, and are 0 at keys that the query does not see.
+        causal
+            Whether a query sees only the keys up to its own place; by default, if nothing else has a probability.
+        visible : (query, key) bool
+            Which keys each query sees, in place of ``causal``.
+        tokens, key_tokens
+            One string per query, and per key where keys are others than queries; the same for every window.
+
+        Notes
+        -----
+        The fields "probs", "log_ratio", "logits" (up to a constant in each row) and "probs_without_sinks" are there;
+        "energy" and the measures of queries and keys are not. Memory: 4 L^2 bytes a head.
+
+        Examples
+        --------
+        >>> capture = Capture.from_probabilities(np.full((2, 4, 8, 8), 1 / 8))
+        >>> capture.has_products, capture.tensor(0, "log_ratio").shape
+        (False, (8, 8, 8))
+        """
+        p = _five_axes(probs, "probs")
+        require_finite(p, "probs")
+        if p.min() < 0 or p.sum(axis=-1, dtype=np.float64).max() > 1 + PROBABILITY_SLACK:
+            raise InputError(
+                "probs must be at least 0 and sum to at most 1 over the keys, but the smallest is "
+                f"{p.min():.3g} and the largest sum {p.sum(axis=-1, dtype=np.float64).max():.6g}: the axes must be "
+                "([[window,] layer,] head, query, key)."
+            )
+        if visible is None:
+            n_queries, n_keys = p.shape[3:]
+            if causal is None:
+                later = ~causal_visibility(n_queries, n_keys)
+                causal = n_queries == n_keys > 1 and not p[..., later].any()
+            visible = (causal_visibility if causal else full_visibility)(n_queries, n_keys)
+        if np.shape(visible) == p.shape[3:] and p[..., ~np.asarray(visible)].any():
+            raise InputError(
+                "probs must be 0 at keys that are not visible, but some are not: check visible or causal."
+            )
+        windows = [
+            [
+                AttentionRecord.without_products(layer, visible, probs=p[w, layer])
+                for layer in range(p.shape[1])
+            ]
+            for w in range(len(p))
+        ]
+        sides = {"query": tokens, "key": key_tokens}
+        labels: Labels = {"self": {axis: names for axis, names in sides.items() if names is not None}}
+        return cls.from_records(windows, tokens=[labels] * len(windows), provenance=provenance)
+
+    @property
+    def has_products(self) -> bool:
+        """Whether queries and keys of the selected stack are known, and not only logits or probabilities."""
+        layers = set(self.layers)
+        return all(
+            info.has_products for info in self._layers if info.stack == self.stack and info.layer in layers
+        )
+
     @property
     def n_windows(self) -> int:
         """Number of windows."""
@@ -279,8 +354,8 @@ class Capture:
         window
             Number of the window.
         field
-            "probs", "logits" or "energy" (see :mod:`headscape.tensor.fields`), or "probs_without_sinks" (see
-            :mod:`headscape.tensor.sinks`; sinks are found in the heads that are asked for).
+            "probs", "logits", "energy" or "log_ratio" (see :mod:`headscape.tensor.fields`), or
+            "probs_without_sinks" (see :mod:`headscape.tensor.sinks`; sinks are found in the heads that are asked for).
         layers
             Only these layers.
         heads
@@ -380,7 +455,8 @@ class Capture:
     def _hash(self) -> str:
         window = self._windows[0]
         records = (window.record(info.stack, info.layer) for info in self._layers)
-        return content_hash(*(array for record in records for array in (record.queries, record.keys)))
+        kept = ((r.queries, r.keys) if r.has_products else (r.scores, r.probs) for r in records)
+        return content_hash(*(array for arrays in kept for array in arrays if array is not None))
 
 
 def _five_axes(x: object, name: str) -> Float32Array:

@@ -32,6 +32,7 @@ class LayerInfo:
     layer: int
     n_heads: int
     n_kv_heads: int
+    has_products: bool = True
 
 
 class Window(Protocol):
@@ -69,7 +70,9 @@ class MemoryWindow:
     @property
     def layers(self) -> tuple[LayerInfo, ...]:
         """All attention modules, in the order in which the model called them."""
-        return tuple(LayerInfo(r.stack, r.layer, r.n_heads, r.n_kv_heads) for r in self.records)
+        return tuple(
+            LayerInfo(r.stack, r.layer, r.n_heads, r.n_kv_heads, r.has_products) for r in self.records
+        )
 
     def tokens(self, stack: str, axis: str) -> tuple[str, ...]:
         """Return the labels of the queries or keys of a stack; empty if unknown."""
@@ -90,6 +93,7 @@ class MemoryWindow:
             bias=None if record.bias is None else record.bias[head : head + 1],
             sinks=None if record.sinks is None else record.sinks[head : head + 1],
             probs=None if record.probs is None else record.probs[head : head + 1],
+            scores=None if record.scores is None else record.scores[head : head + 1],
         )
 
 
@@ -112,7 +116,7 @@ class StoredWindow:
     def layers(self) -> tuple[LayerInfo, ...]:
         """All attention modules, in the order in which the model called them."""
         return tuple(
-            LayerInfo(m["stack"], m["layer"], m["n_heads"], m["n_kv_heads"])
+            LayerInfo(m["stack"], m["layer"], m["n_heads"], m["n_kv_heads"], m.get("products", True))
             for m in self._attributes["modules"]
         )
 
@@ -140,6 +144,8 @@ class StoredWindow:
         if head is not None:
             kv_head = head // (module["n_heads"] // module["n_kv_heads"])
             heads, kv_heads = slice(head, head + 1), slice(kv_head, kv_head + 1)
+        if not module.get("products", True):
+            return self._finished(stack, module, index, heads)
         array, sinks = self._part.array, module["sinks"]
         queries, keys = array(f"queries-{index}", heads), array(f"keys-{index}", kv_heads)
         described = [module[name] for name in ("n_heads", "n_kv_heads", "n_queries", "n_keys")]
@@ -163,6 +169,20 @@ class StoredWindow:
             probs=array(f"probs-{index}", heads) if module["probs"] else None,
         )
 
+    def _finished(self, stack: str, module: Mapping[str, Any], index: int, heads: slice) -> AttentionRecord:
+        """Return a module whose queries and keys are not known."""
+        known = {
+            name: self._part.array(f"{name}-{index}", heads) for name in ("scores", "probs") if module[name]
+        }
+        return AttentionRecord.without_products(
+            module["layer"],
+            self._visible(module, heads),
+            module=module["module"],
+            kind=module["kind"],
+            stack=stack,
+            **known,
+        )
+
     def _visible(self, module: Mapping[str, Any], heads: slice) -> BoolArray:
         known = {"full": full_visibility, "causal": causal_visibility}
         if module["visible"] in known:
@@ -175,8 +195,9 @@ def write_window(part: PartWriter, records: Sequence[AttentionRecord], labels: L
     modules = []
     shared: dict[int, str] = {}
     for index, record in enumerate(records):
-        for name, values in (("queries", record.queries), ("keys", record.keys), ("probs", record.probs)):
-            if values is not None:
+        for name in ("queries", "keys", "probs", "scores"):
+            values = getattr(record, name)
+            if values is not None and values.size:
                 part.array(f"{name}-{index}", values, chunks=(1, *values.shape[1:]))
         modules.append(
             {
@@ -186,12 +207,14 @@ def write_window(part: PartWriter, records: Sequence[AttentionRecord], labels: L
                 "kind": record.kind,
                 "n_heads": record.n_heads,
                 "n_kv_heads": record.n_kv_heads,
-                "n_queries": record.queries.shape[1],
-                "n_keys": record.keys.shape[1],
+                "n_queries": record.n_queries,
+                "n_keys": record.n_keys,
+                "products": record.has_products,
                 "scale": record.scale,
                 "softcap": record.softcap,
                 "sinks": None if record.sinks is None else [float(value) for value in record.sinks],
                 "probs": record.probs is not None,
+                "scores": record.scores is not None,
                 "visible": _write_visible(part, record.visible, f"visible-{index}", shared),
                 "visible_per_head": record.visible.ndim == 3,
                 "bias": _write_shared(part, record.bias, f"bias-{index}", shared),

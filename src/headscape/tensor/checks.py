@@ -19,6 +19,16 @@ _LARGEST = {4: 1e31, 8: 1e150}
 _ROUNDING = 1e-2
 
 
+def without_torch(x: Any) -> Any:
+    """Return what can become an array: tensors of torch on the CPU and without gradients, the value of a proxy."""
+    if not hasattr(x, "detach") and not isinstance(x, np.ndarray) and hasattr(x, "value"):
+        x = x.value  # what nnsight saved
+    if not hasattr(x, "detach"):
+        return x
+    x = x.detach().cpu()
+    return x.float() if "bfloat16" in str(x.dtype) else x
+
+
 def as_float_array(x: object, name: str = "the array") -> FloatArray:
     """Return x as a floating array without copying where possible.
 
@@ -29,7 +39,7 @@ def as_float_array(x: object, name: str = "the array") -> FloatArray:
         raise InputError(
             f"{name} must not have masked entries: there are no missing values here. Fill them first, with x.filled(0)."
         )
-    array = np.asarray(x)
+    array = np.asarray(without_torch(x))
     if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
         return array.astype(np.float32 if array.itemsize <= 4 else np.float64, copy=False)
     if array.dtype.kind in "iub":

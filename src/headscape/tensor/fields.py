@@ -1,4 +1,4 @@
-"""The three fields of a head, from its queries and keys: logits, probabilities, energy.
+"""The fields of a head, from its queries and keys: logits, probabilities, energy, log-ratio.
 
 With queries Q, keys K (after position encoding) and scale s, and with the soft cap c, the bias B and the
 sink logit b where a model has them:
@@ -6,9 +6,12 @@ sink logit b where a model has them:
     logits   S = s Q K^T,  or c tanh(s Q K^T / c);  + B                              unmasked
     probs    P_ij = exp(S_ij) / (sum over visible j of exp(S_ij) [+ exp(b)])         0 where masked
     energy   E_ij = s q_i . k_j - mean over visible j of s q_i . k_j                 0 where masked
+    log_ratio  E'_ij = log P_ij - mean over visible j of log P_ij                    0 where masked
 
 The energy is of the raw scaled products: soft cap, bias and sinks are no part of it, because they break the
-bound rank(E) <= d that it is made for.
+bound rank(E) <= d that it is made for. The log-ratio (Aitchison 1986; the invariants paper, arXiv 2605.02907, appendix
+A) is the same field of the finished logits S, so that both are equal where a model has no such terms. It is what is
+left of the energy where a record holds logits or probabilities without queries and keys.
 """
 
 from collections.abc import Callable
@@ -16,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 from headscape.errors import InputError
-from headscape.tensor.attention_record import AttentionRecord, Float32Array
+from headscape.tensor.attention_record import AttentionRecord, BoolArray, Float32Array
 
 
 def logits(record: AttentionRecord, head: int) -> Float32Array:
@@ -35,7 +38,9 @@ def logits(record: AttentionRecord, head: int) -> Float32Array:
 
     Notes
     -----
-    O(L^2 d). Entries that no query may see are logits like the others; ``record.visible`` tells them apart.
+    O(L^2 d). Entries that no query may see are logits like the others; ``record.visible`` tells them apart. Of a record
+    without queries and keys they are 0, and where it holds probabilities alone the logits are their logarithms, which
+    differ from those of the model by a constant in each row.
 
     Examples
     --------
@@ -46,6 +51,8 @@ def logits(record: AttentionRecord, head: int) -> Float32Array:
     >>> bool(np.all(logits(record, 0) == np.tanh(logits(record.replace(softcap=None), 0))))
     True
     """
+    if not record.has_products:
+        return _finished_logits(record, head)
     scaled = record.queries[head] * np.float32(record.scale)
     values: Float32Array = scaled @ record.keys[record.kv_head(head)].T
     if record.softcap is not None:
@@ -79,6 +86,8 @@ def probs(record: AttentionRecord, head: int) -> Float32Array:
     array([0.5 , 0.67], dtype=float32)
     """
     visible = record.visible_to(head)
+    if not record.has_products and record.probs is not None:
+        return np.where(visible, record.probs[head], np.float32(0.0))
     values = np.where(visible, logits(record, head), np.float32(-np.inf))
     top = values.max(axis=1, keepdims=True)
     sink = None if record.sinks is None else np.float32(record.sinks[head])
@@ -114,10 +123,43 @@ def energy(record: AttentionRecord, head: int) -> Float32Array:
     >>> energy(AttentionRecord(0, q, q, 1.0, np.tri(2, dtype=bool)), 0).tolist()
     [[0.0, 0.0], [-1.0, 1.0]]
     """
+    if not record.has_products:
+        raise InputError(
+            f"the energy of layer {record.layer} needs queries and keys, but only logits or probabilities are known: "
+            "use the field 'log_ratio', which is the energy of the finished logits."
+        )
     keys = record.keys[record.kv_head(head)]
     shifted = keys - keys.mean(axis=0, dtype=np.float64).astype(np.float32)
     values: Float32Array = (record.queries[head] * np.float32(record.scale)) @ shifted.T
-    visible = record.visible_to(head)
+    return _centered(values, record.visible_to(head))
+
+
+def log_ratio(record: AttentionRecord, head: int) -> Float32Array:
+    """Return the centered log-ratio of the probabilities of one head: the energy by the log-ratio route.
+
+    Returns
+    -------
+    (query, key) float32
+        Every row sums to 0 over its visible keys, up to rounding.
+
+    Notes
+    -----
+    O(L^2 d). Taken from the finished logits where they are known: log P_ij = S_ij - log sum_j exp S_ij, and the
+    centering cancels the sum. From probabilities alone it needs every visible one above 0; float16 flushes most of a
+    head to zero, and an :class:`InputError` says so.
+
+    Examples
+    --------
+    >>> q = np.array([[[1.0], [2.0]]], np.float32)
+    >>> record = AttentionRecord(0, q, q, 1.0, np.tri(2, dtype=bool))
+    >>> log_ratio(record, 0).tolist() == energy(record, 0).tolist()
+    True
+    """
+    return _centered(np.array(logits(record, head)), record.visible_to(head))
+
+
+def _centered(values: Float32Array, visible: BoolArray) -> Float32Array:
+    """Subtract from each row its mean over the visible keys, in place; what is hidden becomes 0."""
     count = np.maximum(visible.sum(axis=1, keepdims=True), 1)
     mean = values.sum(axis=1, keepdims=True, where=visible, dtype=np.float64) / count
     values -= mean.astype(np.float32)
@@ -125,15 +167,34 @@ def energy(record: AttentionRecord, head: int) -> Float32Array:
     return values
 
 
+def _finished_logits(record: AttentionRecord, head: int) -> Float32Array:
+    """Return the logits of a record without queries and keys, 0 where they are hidden."""
+    visible = record.visible_to(head)
+    if record.scores is not None:
+        return np.where(visible, record.scores[head], np.float32(0.0))
+    assert record.probs is not None  # the record requires one of the two
+    p = record.probs[head]
+    lost = int((visible & (p <= 0)).sum())
+    if lost:
+        raise InputError(
+            f"logits of layer {record.layer}, head {head}, are logarithms of its probabilities, but {lost} of "
+            f"{int(visible.sum())} visible ones are not above 0: rounded to zero, or hidden by a mask. Give the mask "
+            "as visible=, save probabilities as float32, or use the field 'probs'."
+        )
+    logs: Float32Array = np.log(p, where=visible, out=np.zeros_like(p))
+    return logs
+
+
 FIELD_OF_HEAD: dict[str, Callable[[AttentionRecord, int], Float32Array]] = {
     "probs": probs,
     "logits": logits,
     "energy": energy,
+    "log_ratio": log_ratio,
 }
 
 
 def field_of_head(record: AttentionRecord, head: int, field: str) -> Float32Array:
-    """Return one field of one head by its name, "probs", "logits" or "energy"."""
+    """Return one field of one head by its name, "probs", "logits", "energy" or "log_ratio"."""
     if field not in FIELD_OF_HEAD:
         raise InputError(f"field must be one of {', '.join(FIELD_OF_HEAD)}, but is {field!r}.")
     return FIELD_OF_HEAD[field](record, head)

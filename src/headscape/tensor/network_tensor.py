@@ -13,7 +13,7 @@ from headscape.tensor.checks import FloatArray, as_float_array, require_axes, re
 
 AXES = ("query", "key", "head")
 WITHOUT_SINKS = "probs_without_sinks"
-FIELDS = ("probs", "logits", "energy", WITHOUT_SINKS)
+FIELDS = ("probs", "logits", "energy", "log_ratio", WITHOUT_SINKS)
 LAYER_AXES = ("layer", "head", "query", "key")
 
 
@@ -37,8 +37,8 @@ class NetworkTensor:
     key_tokens
         One string per key, for cross-attention.
     field
-        What the numbers are: "probs", "logits", "energy", "probs_without_sinks", or any other word for data from
-        elsewhere.
+        What the numbers are: "probs", "logits", "energy", "log_ratio", "probs_without_sinks", or any other word for
+        data from elsewhere.
     provenance
         Where the tensor comes from: model, text, window, parameters.
 

@@ -162,13 +162,24 @@ def test_a_model_is_taken_as_it_comes(folder):
         as_model(3)
 
 
-def test_modules_whose_attention_cannot_be_seen_are_refused_at_once():
+def test_plain_modules_are_models():
     layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
-    for model in (torch.nn.TransformerEncoder(layer, 2), torch.nn.Linear(2, 2)):
-        with pytest.raises(
-            ModelError, match=f"cannot observe attention of {type(model).__name__}: not a trans"
-        ):
-            as_model(model)
+    loaded = as_model(torch.nn.TransformerEncoder(layer, 2))
+    about = loaded.provenance()
+    assert (loaded.name, about["class"], about["type"]) == (
+        "TransformerEncoder",
+        "TransformerEncoder",
+        "pytorch",
+    )
+    assert [module.n_heads for module in loaded.modules()] == [2, 2]
+
+
+@pytest.mark.parametrize("name", ["package.module:make_model", "model.pt"])
+def test_plain_modules_have_no_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.pt").write_bytes(b"")
+    with pytest.raises(ModelError, match=r"capture it in Python"):
+        load_model(name)
 
 
 def test_title_and_license(folder, tmp_path):

@@ -271,3 +271,20 @@ def test_bad_input_is_explained():
         TransfoXLConfig(attn_type=1)
     with pytest.raises(InputError, match="every word once"):
         word_tokenizer(["a", "a", "<unk>"])
+
+
+@pytest.mark.real
+def test_the_size_of_the_paper_captures_and_organizes():
+    """16 layers of 8 heads, dimension 410, 256 tokens after a memory of 256 (arXiv 2506.15541, appendix)."""
+    torch.manual_seed(0)
+    sizes = {"d_model": 410, "d_embed": 410, "n_layer": 16, "n_head": 8, "d_head": 51, "d_inner": 2100}
+    words = {"vocab_size": 20_000, "cutoffs": [2_000, 8_000], "div_val": 2}
+    model = TransfoXLLMHeadModel(TransfoXLConfig(**sizes, **words, mem_len=256, clamp_len=512)).eval()
+    ids = torch.randint(0, 20_000, (1, 512), generator=torch.Generator().manual_seed(0))
+    capture = hs.capture(model, {"input_ids": ids[:, 256:], "memory_ids": ids[:, :256]})
+    tensor = capture.tensor(0)
+    assert tensor.shape == (256, 512, 128)
+    np.testing.assert_allclose(np.asarray(tensor).sum(axis=1), 1.0, atol=1e-4)
+    organization = hs.organize(tensor)
+    assert [len(organization.order[axis]) for axis in ("query", "key", "head")] == [256, 512, 128]
+    assert organization.trees["head"].depth > 1

@@ -246,7 +246,7 @@ def test_other_modules_in_the_place_of_linear_layers():
 def test_no_model():
     with pytest.raises(InputError, match=r"model must be a transformers model, .* but is dict"):
         hs.prune({}, EVEN)
-    with pytest.raises(ModelError, match="cannot observe attention of Linear: not a transformers model"):
+    with pytest.raises(ModelError, match="not known what Linear takes"):
         hs.prune(torch.nn.Linear(2, 2), EVEN)
 
 

@@ -174,14 +174,8 @@ def test_heads_that_do_not_exist_leave_a_folder_that_can_be_used(llama, tmp_path
 def test_something_else_than_a_model():
     with pytest.raises(InputError, match=r"transformers model.*dict"):
         hs.capture({}, "text")
-    encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, batch_first=True), 1)
-    with pytest.raises(ModelError, match="cannot observe attention of TransformerEncoder"):
-        hs.capture(encoder, torch.zeros(1, 4, 8))
-
-
-def test_a_model_whose_attention_is_never_seen():
-    with pytest.raises(ModelError, match=r"no attention was seen.*Families that work: GPT-2"):
-        hs.capture(tiny_model("GPTJ"), token_ids(1))
+    with pytest.raises(ModelError, match="no attention was seen"):
+        hs.capture(torch.nn.Linear(8, 8), torch.zeros(1, 4, 8))
 
 
 def test_windows_that_are_split_into_pieces_are_refused():

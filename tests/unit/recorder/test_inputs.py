@@ -6,7 +6,8 @@ import torch
 from PIL import Image
 from transformers import ViTForImageClassification
 
-from headscape.errors import InputError, ModelError
+from headscape.errors import InputError
+from headscape.models.plain_arguments import as_called
 from headscape.recorder.inputs import InputReader
 from headscape.recorder.text import column_of, token_labels
 from headscape.recorder.window_sampling import special_tokens
@@ -267,10 +268,33 @@ def test_a_file_that_is_not_there(llama, tmp_path):
         read(llama, tmp_path)
 
 
-def test_a_model_that_is_not_of_transformers():
-    layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
-    with pytest.raises(ModelError, match=r"TransformerEncoder cannot be captured.*Pass a transformers model"):
-        read(torch.nn.TransformerEncoder(layer, 1), torch.zeros(1, 4, 8))
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_rows_of_plain_modules_come_first(batch_first):
+    layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=batch_first)
+    model = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+    x, mask = torch.randn(3, 4, 8), torch.ones(4, 4, dtype=torch.bool).triu(1)
+    per_head = mask.expand(6, 4, 4)
+    given = {"src": x if batch_first else x.transpose(0, 1), "mask": mask}
+    windows = read(model, given)
+    assert [window.arguments["src"].shape for window in windows] == [(1, 4, 8)] * 3
+    assert all(torch.equal(window.arguments["mask"][0], mask) for window in windows)
+    assert [w.arguments["mask"].shape for w in read(model, {**given, "mask": per_head})] == [(1, 2, 4, 4)] * 3
+    called = as_called(model, windows[1].arguments)
+    assert torch.equal(called["src"], given["src"][1:2] if batch_first else given["src"][:, 1:2])
+    assert torch.equal(called["mask"], mask)
+
+
+def test_token_ids_get_the_name_of_the_first_parameter():
+    class Own(torch.nn.Module):
+        def forward(self, idx, targets=None):
+            return idx
+
+    ids = torch.arange(8).reshape(2, 4)
+    for given in (ids, {"idx": ids}, {"idx": ids, "targets": ids}):
+        window = read(Own(), given)[1]
+        assert torch.equal(window.arguments["input_ids"], ids[1:])
+        assert "idx" in as_called(Own(), window.arguments)
+        assert window.labels["input"] == ("t4", "t5", "t6", "t7")
 
 
 def test_the_only_text_column_is_found():

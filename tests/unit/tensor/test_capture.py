@@ -290,3 +290,56 @@ def test_attributes_that_make_no_sense_are_one_clear_error(capture, tmp_path, ch
     rewrite(tmp_path / "c", change)
     with pytest.raises(HeadscapeError, match=r"damaged|finite|at least one|there is no head|holds no array"):
         Capture.load(tmp_path / "c").tensor(0)
+
+
+def causal_probabilities(shape=(2, 3, 4, 9, 9), seed=0):
+    logits = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    logits[..., ~np.tri(shape[-1], dtype=bool)] = -np.inf
+    p = np.exp(logits)
+    return p / p.sum(axis=-1, keepdims=True), logits
+
+
+def test_probabilities_make_a_capture_without_queries_and_keys(tmp_path):
+    p, logits = causal_probabilities()
+    made = Capture.from_probabilities(p, tokens=list("abcdefghi"))
+    for capture in (made, made.save(tmp_path / "capture"), made.window(1)):
+        window = 0 if capture.n_windows == 1 else 1
+        assert not capture.has_products
+        assert capture.tokens(window) == tuple("abcdefghi")
+        np.testing.assert_array_equal(
+            capture.tensor(window).data, p[1].reshape(12, 9, 9).transpose(1, 2, 0).astype(np.float32)
+        )
+        centered = np.where(np.isfinite(logits[1, 2, 3]), logits[1, 2, 3], 0.0)
+        mean = centered.sum(axis=1, keepdims=True) / np.arange(1, 10)[:, None]
+        found = capture.tensor(window, "log_ratio", heads=[(2, 3)]).data[:, :, 0]
+        np.testing.assert_allclose(found, np.where(np.tri(9), centered - mean, 0.0), atol=1e-5)
+        with pytest.raises(InputError, match=r"needs queries and keys.*log_ratio"):
+            capture.tensor(window, "energy")
+    assert made.record(0, 0).visible[3].tolist() == [True] * 4 + [False] * 5
+
+
+def test_the_log_ratio_is_the_energy_where_logits_are_products():
+    rng = np.random.default_rng(3)
+    capture = Capture.from_arrays(rng.normal(size=(2, 4, 8, 3)), rng.normal(size=(2, 2, 8, 3)))
+    energy = capture.tensor(0, "energy").data
+    np.testing.assert_allclose(capture.tensor(0, "log_ratio").data, energy, atol=1e-5)
+    again = Capture.from_probabilities(capture.tensor(0).data.transpose(2, 0, 1).reshape(2, 4, 8, 8))
+    np.testing.assert_allclose(again.tensor(0, "log_ratio").data, energy, atol=1e-4)
+
+
+def test_bad_probabilities_are_refused():
+    p, _ = causal_probabilities((1, 2, 6, 6))
+    with pytest.raises(InputError, match="sum to at most 1"):
+        Capture.from_probabilities(2 * p)
+    with pytest.raises(InputError, match="3 to 5 axes"):
+        Capture.from_probabilities(p[0, 0])
+    with pytest.raises(InputError, match="0 at keys that are not visible"):
+        Capture.from_probabilities(np.full((1, 1, 6, 6), 1 / 6), causal=True)
+    with pytest.raises(InputError, match="not above 0"):
+        Capture.from_probabilities(p, causal=False).tensor(0, "log_ratio")
+    with pytest.raises(InputError, match="scores or probs"):
+        AttentionRecord.without_products(0, np.ones((2, 2), bool))
+    with pytest.raises(InputError, match="missing"):
+        AttentionRecord(
+            0, np.ones((1, 2, 0), np.float32), np.ones((1, 2, 0), np.float32), 1.0, np.ones((2, 2), bool)
+        )

@@ -118,5 +118,5 @@ def test_energy_is_the_centered_log_ratio_of_the_probabilities(record):
 
 
 def test_an_unknown_field_names_those_there_are(record):
-    with pytest.raises(InputError, match="one of probs, logits, energy, but is 'prob'"):
+    with pytest.raises(InputError, match="one of probs, logits, energy, log_ratio, but is 'prob'"):
         field_of_head(record, 0, "prob")

@@ -46,7 +46,7 @@ def shown_calls(model: Any, observer: Observer) -> Iterator[None]:
     may be nested: all observers see the calls, and their gates multiply.
     """
     _register()
-    before = [(config, config._attn_implementation_internal) for config in _configs(model)]
+    before = [(config, config._attn_implementation_internal) for config in model_configs(model)]
     numbers = LayerNumbers()
     hook = model.register_forward_pre_hook(lambda *_: numbers.restart())
     try:
@@ -98,6 +98,8 @@ def attention(
 
 def own_probabilities(call: AttentionCall) -> torch.Tensor | None:
     """Return the probabilities (batch, head, query, key) that the model's own eager code gives, if it has such code."""
+    if call.probs is not None:
+        return call.probs
     eager = getattr(sys.modules[type(call.module).__module__], "eager_attention_forward", None)
     if eager is None:
         return None
@@ -148,7 +150,7 @@ def _require_mask(module: torch.nn.Module, query: torch.Tensor, mask: torch.Tens
         )
 
 
-def _configs(model: torch.nn.Module) -> list[Any]:
+def model_configs(model: torch.nn.Module) -> list[Any]:
     """Return every config object of the model, its parts and their sub-configs, each once."""
     waiting = [module.config for module in model.modules() if hasattr(module, "config")]
     found: dict[int, Any] = {}

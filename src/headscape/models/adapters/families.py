@@ -89,7 +89,8 @@ OUTPUTS = ("o_proj", "out_proj", "c_proj", "out_lin", "dense", "Wo", "o", "proje
 WORKING_FAMILIES = (
     "GPT-2, Llama, GPT-NeoX (Pythia), OPT, BERT, RoBERTa, DistilBERT, ModernBERT, ViT, DeiT, DINOv2/3, SigLIP, "
     "BEiT, CLIP, Qwen2/3, Phi, Phi-3, Mistral, Mixtral, Gemma 2/3, GPT-OSS, OLMo 2, Cohere, SmolLM3, StableLM, "
-    "Granite, DeepSeek-V3, T5, BART, Whisper, Wav2Vec2, ESM, GPTBigCode"
+    "Granite, DeepSeek-V3, T5, BART, Whisper, Wav2Vec2, ESM, GPTBigCode; read at the softmax: GPT-J, GPT-Neo, CodeGen, "
+    "BLOOM, Falcon, MPT, XLNet, XLM, RemBERT, DeBERTa, DeBERTa-v2"
 )
 PRUNABLE_FAMILIES = (
     "GPT-2, Llama (SmolLM, SmolLM2), Mistral, Qwen2, Qwen3, SmolLM3, Phi, Phi-3, Gemma 1 to 3, GPT-NeoX (Pythia), "

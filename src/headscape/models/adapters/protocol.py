@@ -31,6 +31,10 @@ class AttentionCall:
     (batch, head, query, d) and ``keys`` (batch, kv_head, key, d) come after position encoding; ``mask`` and
     ``bias`` are what the model adds to the logits, if anything; ``sinks`` is (head,). ``causal`` and ``window`` are set
     where the model's own kernel hides later keys, and keys further back than ``window``, without a mask that says so.
+    ``padding`` (batch, key) is True at keys that the model calls padding, ``dropout`` the rate of this call; both only
+    where the model says so.
+    ``scores`` are the finished logits, masks included, where queries and keys could not be seen, which then have no
+    width (d = 0); ``probs`` the model's own probabilities where the call showed them, ``values`` having no width then.
     """
 
     name: str
@@ -47,10 +51,17 @@ class AttentionCall:
     sinks: torch.Tensor | None
     causal: bool = False
     window: int | None = None
+    padding: torch.Tensor | None = None
+    dropout: float = 0.0
+    scores: torch.Tensor | None = None
+    probs: torch.Tensor | None = None
 
 
 class Observer(Protocol):
-    """Sees every attention call of a model while it is observed."""
+    """Sees every attention call of a model while it is observed.
+
+    One with an attribute ``only_gates`` that is true looks at group and layer alone; adapters may leave out the rest.
+    """
 
     def see(self, call: AttentionCall) -> torch.Tensor | None:
         """Take what is wanted from a call; tensors must be copied, never changed.
@@ -89,7 +100,9 @@ class LayerHeads:
 
 
 class Adapter(Protocol):
-    """Knows one kind of model."""
+    """Knows one kind of model; ``name`` says how it sees attention."""
+
+    name: str
 
     def accepts(self, model: torch.nn.Module) -> bool:
         """Tell whether a model is of this kind."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class TransformersAdapter:
     """Sees every call through a registered attention function; reads and cuts weights by the table of families."""
 
+    name = "attention interface"
     observe = staticmethod(shown_calls)
     watch = staticmethod(watched_calls)
     require_sliceable = staticmethod(require_sliceable)

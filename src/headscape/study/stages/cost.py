@@ -72,7 +72,8 @@ def parameters_of(model: Model | None) -> int:
 def size_of_data(data: Data, parameters: int = 0) -> Size:
     """Return the sizes of windows that are there already."""
     if isinstance(data, Capture):
-        tokens = data.record(0, data.layers[0]).queries.shape[1]
+        first = data.record(0, data.layers[0])
+        tokens = first.n_queries
     else:
         tokens = max(data.tensor(0).shape[:2])
     return Size(len(data.heads), len(data.layers), tokens, data.n_windows, parameters)

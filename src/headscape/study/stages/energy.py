@@ -23,6 +23,7 @@ from headscape.study.stages.result import Result
 from headscape.study.stages.stage import (
     Column,
     NotApplicableError,
+    NotExposedError,
     Option,
     Outcome,
     Stage,
@@ -103,6 +104,11 @@ class Energy(Stage):
         window = context.window(piece)
         if not isinstance(window, Capture):
             raise NotApplicableError("it needs queries and keys, which tensors do not hold")
+        if not window.has_products:
+            raise NotExposedError(
+                "it needs queries and keys, but only logits or probabilities are known (the field 'log_ratio' is the "
+                "energy of finished logits)"
+            )
         options = context.options[self.name]
         tables = energy_tables(
             window,

@@ -103,7 +103,7 @@ def _window_order(of: "Study | Context", number: int) -> dict[str, NDArray[np.in
 def _window(context: Context, number: int) -> tuple[Arrays, dict[str, Any]]:
     """Return one window as packed queries and keys if it can be, else as pictures."""
     data = context.window(number)
-    if isinstance(data, Capture):
+    if isinstance(data, Capture) and data.has_products:
         heads = {layer: [h for of, h in data.heads if of == layer] for layer in data.layers}
         packed = pack_window(list(data.records(0)), heads, PACKED_BYTES, context.engine)
         if packed is not None:
@@ -146,7 +146,8 @@ def _pictures(context: Context, number: int) -> tuple[Arrays, dict[str, Any]]:
         x = data.tensor(0)
         heads = [x.head(*pair) for pair in x.heads]
     size = _attention(heads[0]).shape
-    kinds = ("attention", "energy") if isinstance(data, Capture) else ("attention",)
+    has_energy = isinstance(data, Capture) and data.has_products
+    kinds: tuple[str, ...] = ("attention", "energy") if has_energy else ("attention",)
     order: tuple[NDArray[np.int64], ...] = ()
     if (found_order := _window_order(context, number)) and max(size) > _side(len(heads), kinds):
         kinds = (*kinds, "organized")
@@ -213,7 +214,11 @@ def _note(study: "Study", about: Mapping[str, Any], arrays: Arrays, number: int)
     if cells == (rows, columns):
         return f"{window} Values are rounded to 85 steps. {colors}"
     blocks = " x ".join(f"{n / count:.3g}" for n, count in zip((rows, columns), cells, strict=True))
-    reason = "all of them would make the page too large" if "energy" in arrays else "tensors are shown coarse"
+    reason = (
+        "all of them would make the page too large"
+        if "energy" in arrays
+        else "queries and keys are not known"
+    )
     return (
         f"{window} Coarse: every cell is the mean over a block of about {blocks} tokens, since {reason}. "
         f"{colors}"

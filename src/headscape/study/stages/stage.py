@@ -137,6 +137,10 @@ class NotApplicableError(Exception):
     """Raised by a stage that cannot measure this model or these data; the message says why."""
 
 
+class NotExposedError(NotApplicableError):
+    """Raised where a model does not expose what a stage needs: the stage is left out, even if it was asked for."""
+
+
 class Stage(ABC):
     """One stage of the analysis; see the module's docstring.
 

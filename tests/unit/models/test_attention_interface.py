@@ -27,7 +27,7 @@ class Gates:
 
 
 def implementations(model):
-    return {id(c): c._attn_implementation_internal for c in attention_module._configs(model)}
+    return {id(c): c._attn_implementation_internal for c in attention_module.model_configs(model)}
 
 
 @pytest.mark.parametrize("family", ["GPT2", "Llama", "Bert", "ViT", "T5", "CLIP", "Gemma2"])

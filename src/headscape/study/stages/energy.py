@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscape.energy.causality import causal_stacks
+from headscape.energy.factors import module_factors
 from headscape.energy.invariants import judge_record
 from headscape.energy.judgement import Judgement, Status
-from headscape.energy.spectrum import energy_spectrum
 from headscape.energy.statements import Statement, energy_statements
 from headscape.energy.table import EnergyTables, energy_tables, pooled_tables
 from headscape.output import json_ready
@@ -221,9 +221,9 @@ def _spectra(window: Capture, records: Sequence[AttentionRecord]) -> Any:
     """Return the cumulative variance shares (head, component) of the energy field of every head."""
     curves = []
     for record in records:
+        factors = module_factors(record)
         for head in (head for layer, head in window.heads if layer == record.layer):
-            spectrum = energy_spectrum(record.queries[head], record.keys[record.kv_head(head)], record.scale)
-            curves.append(np.cumsum(spectrum.variance_shares))
+            curves.append(np.cumsum(factors.spectrum(head).variance_shares))
     most = max(len(curve) for curve in curves)
     return np.stack([np.pad(curve, (0, most - len(curve)), mode="edge") for curve in curves]).astype(
         np.float32

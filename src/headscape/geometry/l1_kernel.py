@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Below this many absolute differences scipy needs less than a few tenths of a second.
 SMALL_WORK = 2.0e8
+_COPIED = 1024  # features that are brought into the layout of the kernel at a time
 
 
 def l1_distances(rows: NDArray[Any], *, small: bool | None = None) -> NDArray[np.float64]:
@@ -59,11 +60,13 @@ def l1_distances(rows: NDArray[Any], *, small: bool | None = None) -> NDArray[np
 def _compiled(rows: NDArray[Any]) -> NDArray[np.float64]:
     """Return an array whose entries above the diagonal are the L1 distances; the others mean nothing."""
     n, features = rows.shape
-    panels = np.zeros((-(-n // PANEL), features, PANEL), dtype=rows.dtype)
-    for first in range(0, n, PANEL):
-        panels[first // PANEL, :, : min(PANEL, n - first)] = rows[first : first + PANEL].T
-    out = np.zeros((len(panels) * PANEL, len(panels) * PANEL))
-    if features:
+    out = np.zeros((n + -n % PANEL, n + -n % PANEL))
+    # In blocks of features, so that no second copy of the rows is made.
+    for begin in range(0, features, _COPIED):
+        block = rows[:, begin : begin + _COPIED]
+        panels = np.zeros((len(out) // PANEL, block.shape[1], PANEL), dtype=rows.dtype)
+        for first in range(0, n, PANEL):
+            panels[first // PANEL, :, : min(PANEL, n - first)] = block[first : first + PANEL].T
         compiled_kernel()(panels, out)
     return out
 

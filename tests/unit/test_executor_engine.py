@@ -97,9 +97,9 @@ def test_nothing_is_left_behind(tmp_path):
 
 
 def test_a_killed_process_is_one_clear_error():
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        with pytest.raises(EngineError, match="killed, or ran out of memory"):
-            list(ExecutorEngine(pool).map(os._exit, [1]))
+    lost = pytest.raises(EngineError, match="killed, or ran out of memory")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool, lost:
+        list(ExecutorEngine(pool).map(os._exit, [1]))
 
 
 def test_only_a_few_tasks_are_taken_ahead(pools):
@@ -136,6 +136,10 @@ def test_mpi(tmp_path):
     (tmp_path / "sums.py").write_text(MPI)
     command = [str(found), "-n", "2", sys.executable, "-m", "mpi4py.futures", str(tmp_path / "sums.py")]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.stdout.strip() == "25", done.stderr

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from headscape.cli.console import Console, output_folder
-from headscape.cli.given import check_given, formats_of, inputs_of, opened
+from headscape.cli.given import check_given, engine_of, formats_of, inputs_of, opened
 from headscape.cli.options import FIGURES, INPUTS, RUN, STACK, TENSORS, THREADS, SourceName, with_options
 from headscape.cli.progress import Display, announce_time, shown_progress
 
@@ -54,7 +54,6 @@ def organize(
     """
     check_given([source], given)
     formats, inputs = formats_of(given.figures), inputs_of(given)
-    from headscape.engine import LocalEngine
     from headscape.geometry.organization import organize as organize_tensor
     from headscape.geometry.questionnaire import Questionnaire
     from headscape.report.geometry_figures import organization_figures
@@ -75,8 +74,7 @@ def organize(
     }
     Questionnaire(**parameters, alpha=alpha or 0.0, beta=beta or 0.0).check()
     folder = output_folder(out)
-    engine = LocalEngine() if given.threads is None else LocalEngine(given.threads)
-    with shown_progress(quiet=given.quiet) as progress:
+    with shown_progress(quiet=given.quiet) as progress, engine_of(given) as engine:
         progress("opening the source", 0, 1)
         found = opened([source], given)
         sizes = {"windows": window + 1, "length": given.length, "stack": given.stack}

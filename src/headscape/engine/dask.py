@@ -71,7 +71,9 @@ class DaskEngine:
         client: Client | None = None,
     ) -> None:
         if sum(given is not None for given in (scheduler, workers, client)) > 1:
-            raise InputError("specify one of scheduler, workers and client: a running cluster has its workers.")
+            raise InputError(
+                "specify one of scheduler, workers and client: a running cluster has its workers."
+            )
         if workers is not None and workers < 1:
             raise InputError(f"workers must be at least 1, but is {workers}.")
         self._open = contextlib.ExitStack()
@@ -111,7 +113,7 @@ class DaskEngine:
     @property
     def workers(self) -> int:
         """How many tasks run at once: the threads of all workers that are there now."""
-        return max(1, sum(self.client.nthreads().values()))
+        return max(1, int(sum(self.client.nthreads().values())))
 
     @property
     def remote(self) -> bool:
@@ -126,7 +128,9 @@ class DaskEngine:
 
     def close(self) -> None:
         """End what was started: the connection, and the cluster if it is our own."""
-        with contextlib.suppress(OSError, TimeoutError, RuntimeError):  # what is lost already need not be closed
+        with contextlib.suppress(
+            OSError, TimeoutError, RuntimeError
+        ):  # what is lost already need not be closed
             self._open.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -152,7 +156,7 @@ class DaskEngine:
     def _first(self, waiting: "deque[tuple[bytes, Future]]", sent: "_Sent") -> Any:
         """Return the result that is due, sending everything again if its workers lost it."""
         while True:
-            data, future = waiting[0]
+            future = waiting[0][1]
             try:
                 result = self._result(future)
             except (FutureCancelledError, KeyError) as error:
@@ -192,7 +196,9 @@ class DaskEngine:
                 raise self._lost()
 
     def _lost(self) -> EngineError:
-        return EngineError(f"the connection to the Dask scheduler was lost, or all workers are gone. {_RESUME}")
+        return EngineError(
+            f"the connection to the Dask scheduler was lost, or all workers are gone. {_RESUME}"
+        )
 
     def _require_workers(self) -> None:
         try:
@@ -209,7 +215,9 @@ class DaskEngine:
         try:
             found = set(self.client.run(_version).values())
         except ModuleNotFoundError as error:
-            raise EngineError(f"headscape {__version__} must be installed on all workers: {error}.") from error
+            raise EngineError(
+                f"headscape {__version__} must be installed on all workers: {error}."
+            ) from error
         if found != {__version__}:
             others = ", ".join(sorted(found - {__version__}))
             raise EngineError(f"all workers must have headscape {__version__}, but some have {others}.")
@@ -240,10 +248,9 @@ class _Sent:
 
     def _scatter(self) -> Future:
         try:
-            (shared,) = self._client.scatter([self._function], broadcast=True, hash=False)
+            return self._client.scatter([self._function], broadcast=True, hash=False)[0]
         except (OSError, TimeoutError) as error:
             raise EngineError(f"the workers cannot be reached: {error}. {_RESUME}") from error
-        return shared
 
 
 class _Packed:

@@ -52,7 +52,9 @@ class ExecutorEngine:
             raise InputError(f"workers must be at least 1, but is {self.workers}.")
         if self.workers == 0:
             own = getattr(self.executor, "_max_workers", None)
-            object.__setattr__(self, "workers", own if isinstance(own, int) and own > 0 else default_threads())
+            object.__setattr__(
+                self, "workers", own if isinstance(own, int) and own > 0 else default_threads()
+            )
 
     @property
     def remote(self) -> bool:

@@ -201,6 +201,10 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the same folder, for reading."""
+        return type(self), (self.path.absolute(), self.header)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -186,7 +186,9 @@ class HeadBlocks:
     ) -> "HeadBlocks":
         """Return the blocks of one window, or raise unless the trees fit."""
         if missing := [axis for axis in ("query", "key") if axis not in trees]:
-            raise InputError(f"the EMD along head needs trees of query and key, but there is none for {missing[0]}.")
+            raise InputError(
+                f"the EMD along head needs trees of query and key, but there is none for {missing[0]}."
+            )
         record = capture.record(window, capture.layers[0])
         outer, inner = trees["query"], trees["key"]
         require_fit(record.queries.shape[1], outer, "the axis query")

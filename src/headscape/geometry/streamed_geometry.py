@@ -103,10 +103,17 @@ def streamed_heads(
     n_heads = len(capture.heads)
     require_memory(capture, window, memory, engine)
     parameters = {"window": window, "field": field, "alpha": alpha, "beta": beta, "tree": tree}
-    parameters |= {"tree_constant": tree_constant, "n_eigs": n_eigs, "dtype": str(np.dtype(dtype)), "heads": n_heads}
+    parameters |= {
+        "tree_constant": tree_constant,
+        "n_eigs": n_eigs,
+        "dtype": str(np.dtype(dtype)),
+        "heads": n_heads,
+    }
     made: Any = {"parameters": parameters, "input_hash": str(capture.provenance.get("input_hash", ""))}
     with nullcontext() if path is None else Store.create(path, KIND, **made) as store:
-        grams = _kept(store, "grams", lambda: _summed(_LayerGrams(capture, window, field, dtype), engine, progress))
+        grams = _kept(
+            store, "grams", lambda: _summed(_LayerGrams(capture, window, field, dtype), engine, progress)
+        )
         trees: dict[str, PartitionTree] = {}
         for axis, gram in zip(("query", "key"), grams[:2], strict=True):
             affinity = cosine_of_gram(gram)
@@ -128,7 +135,7 @@ def expected_plan(capture: Capture, window: int, memory: int, engine: Engine) ->
     record = capture.record(window, capture.layers[0])
     queries, keys = record.queries.shape[1], record.keys.shape[1]
     folders = int(FOLDERS * queries), int(FOLDERS * keys)
-    spread = {"workers": engine.workers, "remote": engine.remote}
+    spread: Any = {"workers": engine.workers, "remote": engine.remote}
     return block_plan(len(capture.heads), queries, keys, *folders, memory=memory, **spread)
 
 

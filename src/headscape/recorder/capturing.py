@@ -206,7 +206,7 @@ def _to_store(
     with Store.create(
         path, KIND, parameters=parameters, input_hash=input_hash(windows), versions=_versions()
     ) as store:
-        missing = [number for number in range(len(windows)) if not store.has(window_name(number))]
+        missing = [number for number in range(len(windows)) if not store.sound(window_name(number))]
         progress("capturing", len(windows) - len(missing), len(windows))
         for number, window, records in run.all(windows, missing):
             with store.writing(window_name(number)) as part:

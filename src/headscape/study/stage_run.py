@@ -29,7 +29,12 @@ class StageRun:
     def all(self) -> dict[str, tuple[Result, ...]]:
         """Run everything, and return the results of all stages that are finished."""
         n = self.context.data.n_windows
-        todo = [(s, i) for s in self.stages for i in s.pieces(self.context) if not self.folder.has(s.part(i))]
+        todo = [
+            (s, i)
+            for s in self.stages
+            for i in s.pieces(self.context)
+            if not self.folder.has_sound(s.part(i))
+        ]
         self.told.plan(sum(self._seconds(stage) for stage, _ in todo))
         self._spread("window")
         for window in range(n):

@@ -43,7 +43,11 @@ def cosine_affinity(x: NDArray[Any], axis: int, progress: Progress = no_progress
     A slice of zeros has affinity 1 with itself and with other slices of zeros, 0 with the rest, so that every
     point has a connection and equal slices stay equal.
     """
-    gram = _gram(x, axis, progress)
+    return cosine_of_gram(_gram(x, axis, progress))
+
+
+def cosine_of_gram(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the cosine affinity of slices whose inner products are known."""
     norm = np.sqrt(np.diag(gram))
     zero = norm == 0
     safe = np.where(zero, 1.0, norm)

@@ -238,10 +238,11 @@ def _scores(
         for start in range(part.start, part.stop, step)
     ]
 
-    def score(block: tuple[PatternScorer, slice]) -> PatternScores:
-        return block[0].scores(x[block[1]])
+    def score(number: int) -> PatternScores:
+        scorer, part = blocks[number]
+        return scorer.scores(x[part])
 
-    found = list(context.engine.map(score, blocks))
+    found = list(context.engine.map(score, range(len(blocks))))
     even = {scorer: scorer.chance() for scorer in scorers}
     sizes = [part.stop - part.start for _, part in blocks]
     names = dict.fromkeys(name for one in found for name in one.scores)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,11 +40,21 @@ class Work:
 
 
 class PieceRun:
-    """Measures windows or layers wherever it is sent; it holds the context, without what only this process has."""
+    """Measures windows or layers wherever it is sent; it holds the context, without what only this process has.
 
-    def __init__(self, context: Context, stages: Sequence[Stage], asked: frozenset[str]) -> None:
+    ``keep`` is called with every result as soon as it is there, in the thread that measured it.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        stages: Sequence[Stage],
+        asked: frozenset[str],
+        keep: Callable[[str, Result], None] | None = None,
+    ) -> None:
         self._context = replace(context, progress=no_progress, cache=None)
         self._stages, self._asked = {stage.name: stage for stage in stages}, asked
+        self._keep = keep
 
     def __call__(self, work: Work) -> Mapping[str, Result]:
         """Return the results of all stages of a piece, by the name of their part."""
@@ -57,6 +67,8 @@ class PieceRun:
             for name in work.stages:
                 stage = self._stages[name]
                 result = found[stage.part(work.piece)] = measured(stage, context, work.piece, self._asked)
+                if self._keep is not None:
+                    self._keep(stage.part(work.piece), result)
                 if name == "geometry":
                     context = _with_organization(context, work.piece, organization_of(result))
         return found

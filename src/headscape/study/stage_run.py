@@ -1,7 +1,10 @@
 """How the stages of an analysis run: window by window, in order, leaving out what is finished."""
 
 import dataclasses
+import os
+import threading
 
+from headscape.engine import LocalEngine
 from headscape.study.folder import StudyFolder
 from headscape.study.piece_run import PieceRun, Work, measured
 from headscape.study.stages.context import Context
@@ -10,6 +13,11 @@ from headscape.study.stages.geometry import organization_of
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Outcome, Stage
 from headscape.study.weighted_progress import WeightedProgress
+
+SHORT = 0.5
+"""Windows that are expected to take fewer seconds than this are measured one after the other."""
+TENSORS = 10
+"""Arrays of the size of a window's tensor that its stages hold at once."""
 
 
 class StageRun:
@@ -37,6 +45,7 @@ class StageRun:
         ]
         self.told.plan(sum(self._seconds(stage) for stage, _ in todo))
         self._spread("window")
+        self._abreast()
         for window in range(n):
             for stage in self.stages:
                 if stage.unit == "window":
@@ -67,6 +76,38 @@ class StageRun:
                     self.folder.write(part, result)
                 tell(unit, done + 1, len(work))
 
+    def _abreast(self) -> None:
+        """Measure several windows at once on threads, each window on one; write every result when it is there.
+
+        Much of a window is work for one core. Windows take turns where they are short, or memory is.
+        """
+        stages = [stage for stage in self.stages if stage.unit == "window" and stage.concurrent]
+        work = [self._work(window, stages) for window in range(self.context.data.n_windows)]
+        work = [one for one in work if one.stages]
+        cost = sum(self._seconds(stage) for stage in stages for one in work if stage.name in one.stages)
+        threads = min(self._windows_at_once(), len(work))
+        if self.context.engine.remote or threads < 2 or cost < SHORT * len(work):
+            return
+        lock = threading.Lock()
+        pieces, done = sum(len(one.stages) for one in work), 0
+        with self.told.step(f"measuring {len(work)} windows, {threads} at a time", cost) as tell:
+
+            def keep(part: str, result: Result) -> None:
+                nonlocal done
+                with lock:
+                    self.folder.write(part, result)
+                    done += 1
+                    tell("window", done, pieces)
+
+            run = PieceRun(self.context, stages, self.asked, keep)
+            for _ in LocalEngine(threads).map(run, work):
+                pass
+
+    def _windows_at_once(self) -> int:
+        """Return how many windows the threads may measure at once: they take at most half of the memory."""
+        window = 4 * self._size.heads * self._size.tokens**2 * TENSORS
+        return min(self.context.engine.workers, max(1, _memory() // 2 // window))
+
     def _work(self, piece: int, stages: list[Stage]) -> Work:
         """Return what is missing of a piece."""
         missing = tuple(stage.name for stage in stages if not self.folder.has(stage.part(piece)))
@@ -95,3 +136,11 @@ class StageRun:
         if stage.name == "geometry":
             organizations = (*self.context.organizations, organization_of(self.folder.read(part)))
             self.context = dataclasses.replace(self.context, organizations=organizations)
+
+
+def _memory() -> int:
+    """Return the bytes of this machine's memory, or 4 GiB where the system does not say."""
+    names = getattr(os, "sysconf_names", {})
+    if "SC_PHYS_PAGES" not in names or "SC_PAGE_SIZE" not in names:
+        return 4 << 30
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

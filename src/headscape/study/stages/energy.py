@@ -74,6 +74,7 @@ class Energy(Stage):
     """Measures the energy field of every head, and tests what softmax attention must obey."""
 
     name, title, doing, cost = "energy", "Energy", "measuring energy", 1.1
+    concurrent = True
     columns = (
         Column("kv_head", "key-value head", "Number of the head's keys in its layer.", table=False),
         *(column for base in _COLUMNS for column in base.with_bounds("q25", "q75")),

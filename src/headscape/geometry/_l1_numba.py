@@ -1,4 +1,4 @@
-"""The compiled kernels of the tree EMD, in a module of its own because importing numba alone takes a noticeable time."""
+"""The compiled kernels of the tree EMD, in a module of its own because importing numba takes a noticeable time."""
 
 import numpy as np
 from numba import njit
@@ -157,4 +157,3 @@ def write_coarse_sums(rows, leaf, parent, rank, start, stop, out):  # type: igno
                 target, row = out[rank[parent[folder]], k], out[rank[folder], k]
                 for c in range(width):
                     target[c] += row[c]
-

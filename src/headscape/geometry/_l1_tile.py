@@ -152,7 +152,9 @@ def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
     """Return a vector that holds one value in every lane."""
     nothing = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None))
+    return builder.shuffle_vector(
+        first, nothing, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None)
+    )
 
 
 def _prefer_long_vectors(function: Any) -> None:

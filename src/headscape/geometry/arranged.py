@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class Arrangements:
 
     @cached_property
     def scaled(self) -> NDArray[Any]:
-        """x in that unit, exactly."""
+        """The tensor in that unit, exactly."""
         return self.x if self.unit == 1.0 else np.ldexp(self.x, -int(np.log2(self.unit)))
 
     def along(self, axis: int) -> Arranged:
@@ -126,4 +127,4 @@ def local(engine: Engine) -> LocalEngine:
 def _parts(n: int) -> list[tuple[int, int]]:
     """Cut a range into parts for the threads."""
     cuts = np.unique(np.linspace(0, n, _TASKS + 1).round().astype(int)).tolist()
-    return list(zip(cuts[:-1], cuts[1:], strict=True))
+    return list(pairwise(cuts))

@@ -1,8 +1,8 @@
 """Pairwise L1 distances between rows: the kernel under the tree EMD.
 
 Large inputs go through a numba kernel whose sums for 16 x 16 pairs of rows stay in vector registers: float32 input is
-summed in float32 over at most 64 terms and in float64 beyond, float64 input in float64 throughout. Small inputs go through scipy, so
-that a small run never waits for a compiler.
+summed in float32 over at most 64 terms and in float64 beyond, float64 input in float64 throughout. Small inputs go
+through scipy, so that a small run never waits for a compiler.
 """
 
 from functools import cache

@@ -78,8 +78,8 @@ def probs(record: AttentionRecord, head: int) -> Float32Array:
     >>> probs(record.replace(sinks=np.zeros(1, np.float32)), 0).sum(axis=1).round(2)
     array([0.5 , 0.67], dtype=float32)
     """
-    visible = record.visible_to(head)
-    values = np.where(visible, logits(record, head), np.float32(-np.inf))
+    values = logits(record, head)
+    np.copyto(values, np.float32(-np.inf), where=~record.visible_to(head))
     top = values.max(axis=1, keepdims=True)
     sink = None if record.sinks is None else np.float32(record.sinks[head])
     if sink is not None:

@@ -223,8 +223,8 @@ def _spectra(window: Capture, records: Sequence[AttentionRecord]) -> Any:
     curves = []
     for record in records:
         factors = module_factors(record)
-        for head in (head for layer, head in window.heads if layer == record.layer):
-            curves.append(np.cumsum(factors.spectrum(head).variance_shares))
+        heads = (head for layer, head in window.heads if layer == record.layer)
+        curves += [np.cumsum(factors.spectrum(head).variance_shares) for head in heads]
     most = max(len(curve) for curve in curves)
     return np.stack([np.pad(curve, (0, most - len(curve)), mode="edge") for curve in curves]).astype(
         np.float32

@@ -83,7 +83,7 @@ def module_factors(
     rows = as_double(record.queries[:, shorter_queries:n_queries])
     if shorter is not None:
         rows = np.concatenate([shorter.queries, rows], axis=1)
-    queries = np.linalg.qr(rows, mode="r")
+    queries: DoubleArray = np.asarray(np.linalg.qr(rows, mode="r"), dtype=np.float64)
     keys = tuple(key_factors(require_keys(of_head[:n_keys])) for of_head in record.keys)
     kv_heads = np.array([record.kv_head(head) for head in range(record.n_heads)])
     small = record.scale * queries @ np.stack([keys[kv_head].factor.T for kv_head in kv_heads])

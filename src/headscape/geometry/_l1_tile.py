@@ -9,10 +9,13 @@ from typing import Any
 
 from llvmlite import binding, ir
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.core import cgutils as numba_cgutils
+from numba.extending import intrinsic as numba_intrinsic
 
 from headscape.geometry.arranged import PANEL
+
+cgutils: Any = numba_cgutils  # numba's own types know neither
+intrinsic: Any = numba_intrinsic
 
 _WIDE = bool(binding.get_host_cpu_features().get("avx512f", False))
 VECTOR_BYTES = 64 if _WIDE else 32

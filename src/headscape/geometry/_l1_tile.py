@@ -24,7 +24,7 @@ TILE_POINTS = 16 if _WIDE else 8
 """Points of a tile: as many sums as fit into the registers with their operands."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def add_l1_tile(typing_context, x, p, i, q, j, begin, end, out):  # type: ignore[no-untyped-def]
     """Add the L1 distances between points i, ... of panel p and one vector of points j, ... of panel q.
 
@@ -85,7 +85,7 @@ def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return context.get_dummy_value()
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def copy_points(typing_context, x, to, source, at):  # type: ignore[no-untyped-def]
     """Copy PANEL numbers from place ``at`` of a contiguous array to place ``to`` of another, counted from its start."""
 
@@ -97,7 +97,7 @@ def copy_points(typing_context, x, to, source, at):  # type: ignore[no-untyped-d
     return types.void(x, types.int64, source, types.int64), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def add_points(typing_context, x, to, source, at):  # type: ignore[no-untyped-def]
     """Add PANEL numbers from place ``at`` of a contiguous array to those at place ``to`` of another."""
 
@@ -110,7 +110,7 @@ def add_points(typing_context, x, to, source, at):  # type: ignore[no-untyped-de
     return types.void(x, types.int64, source, types.int64), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def scale_points(typing_context, x, to, source, at, factor):  # type: ignore[no-untyped-def]
     """Write PANEL numbers from place ``at`` of a contiguous array, times a factor, to place ``to`` of another."""
 
@@ -123,7 +123,7 @@ def scale_points(typing_context, x, to, source, at, factor):  # type: ignore[no-
     return types.void(x, types.int64, source, types.int64, x.dtype), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def any_point(typing_context, x, at):  # type: ignore[no-untyped-def]
     """Tell whether one of PANEL numbers at place ``at`` of a contiguous array differs from zero."""
 

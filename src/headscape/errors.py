@@ -26,3 +26,7 @@ class MissingDependencyError(HeadscapeError, ImportError):
 
 class ModelError(HeadscapeError, RuntimeError):
     """A model cannot be loaded, or its attention cannot be seen."""
+
+
+class EngineError(HeadscapeError, RuntimeError):
+    """Work could not be spread: a worker or the scheduler of a cluster was lost, or cannot be reached."""

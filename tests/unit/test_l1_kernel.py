@@ -38,3 +38,45 @@ def test_compiled_and_plain_path_of_the_emd_agree(shape, dtype, monkeypatch):
             monkeypatch.setattr("headscape.geometry.tree_emd.SMALL_WORK", limit)
             found.append(hs.tree_emd(x, trees, axis, 0.3, 0.6))
         np.testing.assert_allclose(found[0], found[1], rtol=1e-12 if dtype is np.float64 else 1e-5)
+
+
+def _hidden(mask, shape):
+    queries, keys = np.ogrid[: shape[0], : shape[1]]
+    return {
+        "causal": keys > queries,
+        "band": abs(keys - queries) > 5,
+        "shuffled": (keys > queries)[np.random.default_rng(1).permutation(shape[0])],
+        "no keys": keys < 20,
+        "everything": keys < shape[1],
+    }[mask]
+
+
+@pytest.mark.parametrize("mask", ["causal", "band", "shuffled", "no keys", "everything"])
+def test_blocks_of_zeros_are_left_out_exactly(mask, monkeypatch):
+    rng = np.random.default_rng(0)
+    shape = (50, 40, 21)
+    # Negative numbers too: what is left out must not rely on probabilities.
+    x = np.where(_hidden(mask, shape)[:, :, None], 0.0, rng.standard_normal(shape))
+    trees = {a: random_tree(n, rng) for a, n in zip(("query", "key", "head"), shape, strict=True)}
+    for axis in trees:
+        plain = hs.tree_emd(x, trees, axis, 0.3, 0.6)
+        monkeypatch.setattr("headscape.geometry.tree_emd.SMALL_WORK", 0.0)
+        found = hs.tree_emd(x, trees, axis, 0.3, 0.6)
+        monkeypatch.undo()
+        np.testing.assert_allclose(found, plain, rtol=1e-12, atol=1e-14)
+
+
+def test_left_out_blocks_cost_nothing():
+    from headscape.geometry import _l1_numba
+
+    tree = random_tree(64, np.random.default_rng(0))
+    rows = np.zeros((64, 64, 64))
+    rows[:, :, 48:] = np.random.default_rng(1).random((64, 64, 16))
+    filled, kept = np.zeros(4, dtype=bool), np.zeros(tree.n_folders, dtype=np.int64)
+    n = _l1_numba._find_filled(rows[0], tree.leaf_folders, tree.folders.parent, filled, kept)
+    assert filled.tolist() == [False, False, False, True]
+    assert n == tree.n_folders
+    rows[0, 10:] = 0
+    n = _l1_numba._find_filled(rows[0], tree.leaf_folders, tree.folders.parent, filled, kept)
+    assert 10 <= n < tree.n_folders
+    assert set(tree.leaf_folders[:10]) <= set(kept[:n])

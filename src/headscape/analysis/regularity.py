@@ -8,16 +8,18 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from headscape.analysis.haar import Trees, haar, require_trees, tensor_haar
+from headscape.analysis.haar import Trees, haar, require_trees
 from headscape.analysis.holder_constants import axis_constants, mixed_constants
 from headscape.analysis.intervals import Interval
 from headscape.analysis.wavelets import Wavelets, wavelets
+from headscape.engine import Engine, LocalEngine
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization
 from headscape.geometry.partition_tree import PartitionTree, trees_of
 from headscape.tensor.checks import as_float_array, require_axes, require_finite
 
 FloatArray64 = NDArray[np.float64]
+_BLOCK_BYTES = 1 << 22  # of the heads that are transformed at a time: their rows stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +167,12 @@ def holder_exponent(
     )
 
 
-def fitted_exponents(x: Any, trees: Trees | Organization, level: float = 0.95) -> dict[str, FloatArray64]:
-    """Return the exponents of :func:`holder_exponent` by name, without the constants, at a third of the time.
+def fitted_exponents(
+    x: Any, trees: Trees | Organization, level: float = 0.95, engine: Engine | None = None
+) -> dict[str, FloatArray64]:
+    """Return the exponents of :func:`holder_exponent` by name, without the constants, at a fraction of the time.
+
+    Heads are fitted in blocks, which ``engine`` spreads; by default over local threads.
 
     Returns
     -------
@@ -184,30 +190,37 @@ def fitted_exponents(x: Any, trees: Trees | Organization, level: float = 0.95) -
     trees = require_trees(array, trees, ("query", "key"))
     require_finite(array, "x")
     array = array.reshape(*array.shape[:2], -1)
-    query, key = trees["query"], trees["key"]
+    n_heads = array.shape[2]
+    step = max(1, _BLOCK_BYTES // max(1, array[:, :, :1].nbytes))
+
+    bases = wavelets(trees["query"]), wavelets(trees["key"])
+    scales = [_log_scale(basis) for basis in bases]
+    bins = [_Bins.of(scale) for scale in (np.add.outer(*scales).ravel(), *scales)]
+
+    def fitted(start: int) -> list[FloatArray64]:
+        block = np.ascontiguousarray(array[:, :, start : start + step])
+        squares = _squared_differences(block, trees["query"], trees["key"], *bases)
+        return [_slopes(one, of_scale, level) for one, of_scale in zip(bins, squares, strict=True)]
+
+    blocks = list((engine or LocalEngine()).map(fitted, range(0, n_heads, step)))
     return {
-        "mixed": _mixed_exponent(array, query, key, level),
-        "query": _axis_exponent(array, query, level),
-        "key": _axis_exponent(array.swapaxes(0, 1), key, level),
+        name: np.concatenate([block[place] for block in blocks])
+        for place, name in enumerate(("mixed", "query", "key"))
     }
 
 
-def _mixed_exponent(x: NDArray[Any], query: PartitionTree, key: PartitionTree, level: float) -> FloatArray64:
-    """Fit the decay of the mixed mean differences of every head."""
-    differences = tensor_haar(x, {"query": query, "key": key})[1:, 1:]
-    q, k = wavelets(query), wavelets(key)
-    norm = np.multiply.outer(q.difference_norm[1:], k.difference_norm[1:])
-    scale = np.add.outer(_log_scale(q), _log_scale(k))
-    differences /= norm.astype(x.dtype)[:, :, None]
-    squares = np.square(differences, out=differences).reshape(scale.size, x.shape[2])
-    return _slopes(scale.ravel(), squares, level)
-
-
-def _axis_exponent(x: NDArray[Any], tree: PartitionTree, level: float) -> FloatArray64:
-    """Fit the decay of the mean differences of every head along its first axis."""
-    basis = wavelets(tree)
-    differences = haar(x, tree)[1:] / basis.difference_norm[1:, None, None]
-    return _slopes(_log_scale(basis), (differences**2).mean(axis=1), level)
+def _squared_differences(
+    x: NDArray[Any], query: PartitionTree, key: PartitionTree, q: Wavelets, k: Wavelets
+) -> list[FloatArray64]:
+    """Return squared mean differences (wavelet, head): mixed, and their means along the queries and the keys."""
+    along_query, along_key = haar(x, query, 0), haar(x, key, 1)
+    mixed = np.square(haar(along_query[1:], key, 1)[:, 1:]).astype(np.float64)
+    mixed /= np.multiply.outer(q.difference_norm[1:], k.difference_norm[1:])[:, :, None] ** 2
+    means = []
+    for basis, coefficients in ((q, along_query[1:]), (k, along_key[:, 1:].swapaxes(0, 1))):
+        sums = np.einsum("wph,wph->wh", coefficients, coefficients).astype(np.float64)
+        means.append(sums / (coefficients.shape[1] * basis.difference_norm[1:, None] ** 2))
+    return [mixed.reshape(-1, x.shape[2]), *means]
 
 
 def _log_scale(basis: Wavelets) -> FloatArray64:
@@ -215,14 +228,28 @@ def _log_scale(basis: Wavelets) -> FloatArray64:
     return np.asarray(np.log2(basis.folder_size[1:] / len(basis.order)))
 
 
-def _slopes(scale: FloatArray64, squares: NDArray[Any], level: float) -> FloatArray64:
+@dataclass(frozen=True, eq=False)
+class _Bins:
+    """Dyadic bins of scales: which coefficients they hold, how many, and the mean log2 scale."""
+
+    member: FloatArray64
+    count: NDArray[np.int64]
+    at: FloatArray64
+
+    @classmethod
+    def of(cls, scale: FloatArray64) -> "_Bins":
+        _, inverse = np.unique(np.round(scale), return_inverse=True)
+        count = np.bincount(inverse)
+        member = (np.arange(len(count))[:, None] == inverse).astype(np.float64)
+        return cls(member, count, np.bincount(inverse, weights=scale) / count)
+
+
+def _slopes(bins: _Bins, squares: FloatArray64, level: float) -> FloatArray64:
     """Return slope, low and high of log2 rms against log2 scale for every column of squares."""
-    _, inverse = np.unique(np.round(scale), return_inverse=True)
-    count = np.bincount(inverse)
-    at = np.bincount(inverse, weights=scale) / count
+    count, at = bins.count, bins.at
+    powers = bins.member @ squares / count[:, None]
     result = np.full((squares.shape[1], 3), np.nan)
-    for head, column in enumerate(squares.T):
-        power = np.bincount(inverse, weights=column) / count
+    for head, power in enumerate(powers.T):
         some = power > 0
         if some.sum() >= 2:
             result[head] = _weighted_slope(at[some], 0.5 * np.log2(power[some]), count[some], level)

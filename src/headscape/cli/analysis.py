@@ -4,6 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import (
     check_given,
+    engine_of,
     formats_of,
     inputs_of,
     opened,
@@ -54,13 +56,12 @@ def run_analysis(
         raise InputError("--head chooses what the figures show: specify --figures too.")
     layers, heads = parse_numbers(given.layers, "--layers"), parse_heads(given.heads, "--heads")
     folder = output_folder(out)
-    from headscape.engine import LocalEngine
     from headscape.report.style import save_figures
     from headscape.study.analyze import analyze
     from headscape.study.expected_time import analysis_seconds
 
     start = time.perf_counter()
-    with shown_progress(quiet=given.quiet) as progress:
+    with shown_progress(quiet=given.quiet) as progress, ExitStack() as stack:
         progress("opening the source", 0, 1)
         source = opened(sources, given)
         if head is not None:
@@ -86,7 +87,7 @@ def run_analysis(
             sinks=str(getattr(given, "sinks", "keep")).replace("-", " "),
             seed=given.seed,
             command=shlex.join(["headscape", *sys.argv[1:]]),
-            engine=LocalEngine() if given.threads is None else LocalEngine(given.threads),
+            engine=stack.enter_context(engine_of(given)),
             progress=progress,
         )
         progress("writing the report", 1, 1)

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
-from headscape.cli.given import check_given, inputs_of, opened, parse_heads, parse_numbers
-from headscape.cli.options import HEADS, INPUTS, RUN, WINDOWS, ModelName, Out, with_options
+from headscape.cli.given import check_given, engine_of, inputs_of, opened, parse_heads, parse_numbers
+from headscape.cli.options import ENGINE, HEADS, INPUTS, RUN, WINDOWS, ModelName, Out, with_options
 from headscape.cli.progress import announce_time, shown_progress
 from headscape.output import counted
 
 
-@with_options(INPUTS, WINDOWS, HEADS, RUN)
+@with_options(INPUTS, WINDOWS, HEADS, ENGINE, RUN)
 def capture(
     model: ModelName,
     out: Out,
@@ -42,7 +42,7 @@ def capture(
 
     sizes = {"windows": given.windows, "length": given.length}
     start = time.perf_counter()
-    with shown_progress(quiet=given.quiet) as progress:
+    with shown_progress(quiet=given.quiet) as progress, engine_of(given) as engine:
         progress("loading the model", 0, 1)
         source = require_model(opened([model], given), "capture")
         announce_time(progress, given, lambda: seconds_of(capture_seconds, source, inputs, **sizes))
@@ -57,6 +57,7 @@ def capture(
             heads=heads,
             exact=exact,
             path=folder,
+            engine=engine,
             progress=progress,
         )
     summary = _summary(result, folder, time.perf_counter() - start)

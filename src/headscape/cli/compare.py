@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
-from headscape.cli.given import check_given, inputs_of, loading_of, parse_numbers, require_file
+from headscape.cli.given import check_given, engine_of, inputs_of, loading_of, parse_numbers, require_file
 from headscape.cli.options import (
     INPUTS,
     RUN,
@@ -66,13 +66,12 @@ def compare(
     names = None if given.names is None else [name.strip() for name in given.names.split(",")]
     folder = output_folder(out)
     from headscape.analysis.comparison.gromov_wasserstein import require_pot
-    from headscape.engine import LocalEngine
     from headscape.study.compare import compare as compare_networks
     from headscape.study.source import open_source
 
     require_pot()
     options = {name: getattr(given, name) for name in ("array", "axes", "field")}
-    with shown_progress(quiet=given.quiet) as progress:
+    with shown_progress(quiet=given.quiet) as progress, engine_of(given) as engine:
         progress("opening the sources", 0, 1)
         found = compare_networks(
             [open_source(source, **options, load=loading_of(given)) for source in sources],
@@ -89,7 +88,7 @@ def compare(
             stack=given.stack,
             seed=given.seed,
             command=shlex.join(["headscape", *sys.argv[1:]]),
-            engine=LocalEngine() if given.threads is None else LocalEngine(given.threads),
+            engine=engine,
             progress=progress,
         )
         progress("writing the report", 1, 1)

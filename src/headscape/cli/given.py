@@ -21,6 +21,7 @@ def check_given(sources: list[str], given: SimpleNamespace, runs_model: str = ""
     """
     _check_bounds(given)
     _check_words(given)
+    _check_engine(given)
     if hasattr(given, "dtype"):
         _check_loading(sources[0], given)
     from headscape.study.source import MODEL, TENSOR, require_field, source_kind
@@ -50,12 +51,30 @@ def _check_bounds(given: SimpleNamespace) -> None:
         "calibration_windows": (1, MAX_WINDOWS),
         "length": (1, MAX_LENGTH),
         "threads": (1, MAX_THREADS),
+        "workers": (1, MAX_THREADS),
         "seed": (0, MAX_SEED),
     }
     for name, (low, high) in bounds.items():
         value = getattr(given, name, None)
         if value is not None:
             require_integer(value, _flag(name), low, high)
+
+
+def _check_engine(given: SimpleNamespace) -> None:
+    """Raise unless the options say together how work is spread."""
+    from headscape.study.engines import require_engine
+
+    if hasattr(given, "engine"):
+        threads = getattr(given, "threads", None)
+        require_engine(given.engine, given.scheduler, given.workers, threads)
+
+
+def engine_of(given: SimpleNamespace) -> Any:
+    """Open the engine that the options describe, for the length of a block."""
+    from headscape.study.engines import open_engine
+
+    threads = getattr(given, "threads", None)
+    return open_engine(given.engine, scheduler=given.scheduler, workers=given.workers, threads=threads)
 
 
 def _check_words(given: SimpleNamespace) -> None:

@@ -100,7 +100,18 @@ OUTPUT: Group = {
 RUN: Group = {**LOADING, **OUTPUT}
 """What every command that may run a model takes."""
 FIGURES: Group = {"figures": option(str, "Formats of the figures: png,svg,pdf or none.", default="png")}
-THREADS: Group = {"threads": option(int | None, "Threads. (default: one per core)")}
+ENGINE: Group = {
+    "engine": option(
+        str, "How work is spread: local (threads) or dask (processes, a cluster).", default="local"
+    ),
+    "scheduler": option(
+        str | None, "Address of a running Dask scheduler, for example tcp://host:8786.", metavar="ADDRESS"
+    ),
+    "workers": option(
+        int | None, "Processes of a Dask cluster started on this machine. (default: one per core)"
+    ),
+}
+THREADS: Group = {"threads": option(int | None, "Threads. (default: one per core)"), **ENGINE}
 ANALYSIS: Group = {
     **INPUTS,
     **WINDOWS,

@@ -10,9 +10,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from headscape.cli.console import Console, output_folder
-from headscape.cli.given import check_given, formats_of, inputs_of, opened
+from headscape.cli.given import check_given, engine_of, formats_of, inputs_of, opened
 from headscape.cli.options import FIGURES, INPUTS, RUN, STACK, TENSORS, THREADS, SourceName, with_options
+from headscape.cli.organize_heads import bytes_of, capture_of, organize_heads, planned, tell_plan
 from headscape.cli.progress import Display, announce_time, shown_progress
+from headscape.errors import InputError
 
 
 @with_options(TENSORS, INPUTS, STACK, THREADS, FIGURES, RUN)
@@ -43,6 +45,15 @@ def organize(
     max_memory: Annotated[
         float, typer.Option(help="Bound on the working memory of the EMDs, in MiB.")
     ] = 1024,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Organize the heads of a capture, without its tensor, in this much memory, for example 4GiB."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --memory: say what it would take, and end.")
+    ] = False,
     *,
     given: SimpleNamespace,
 ) -> None:
@@ -54,7 +65,9 @@ def organize(
     """
     check_given([source], given)
     formats, inputs = formats_of(given.figures), inputs_of(given)
-    from headscape.engine import LocalEngine
+    limit = None if memory is None else bytes_of(memory, "--memory")
+    if limit is None and dry_run:
+        raise InputError("--dry-run says what --memory would take: specify that too.")
     from headscape.geometry.organization import organize as organize_tensor
     from headscape.geometry.questionnaire import Questionnaire
     from headscape.report.geometry_figures import organization_figures
@@ -75,15 +88,28 @@ def organize(
     }
     Questionnaire(**parameters, alpha=alpha or 0.0, beta=beta or 0.0).check()
     folder = output_folder(out)
-    engine = LocalEngine() if given.threads is None else LocalEngine(given.threads)
-    with shown_progress(quiet=given.quiet) as progress:
+    with shown_progress(quiet=given.quiet) as progress, engine_of(given) as engine:
         progress("opening the source", 0, 1)
         found = opened([source], given)
+        start = time.perf_counter()
+        if limit is not None:
+            capture = capture_of(found, given.stack)
+            if dry_run:
+                tell_plan(planned(capture, window, limit, engine), given)
+                return
+            weights = {"alpha": alpha or 0.0, "beta": 1.0 if beta is None else beta}
+            options = {**parameters, **weights}
+            result = organize_heads(capture, window, folder, limit, options, given, engine, progress)
+            result.save(folder / "organization")
+            _tell(
+                Console(quiet=given.quiet, json=given.json),
+                _written(result, time.perf_counter() - start, folder, []),
+            )
+            return
         sizes = {"windows": window + 1, "length": given.length, "stack": given.stack}
         expected = partial(organizing_seconds, n_iter=n_iter)
         announce_time(progress, given, lambda: seconds_of(expected, found, inputs, **sizes))
         data = _tensor(found, inputs, window, given, progress)
-        start = time.perf_counter()
         matrix = data.data.ndim == 2
         result = organize_tensor(
             data,

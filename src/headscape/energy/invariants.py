@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.energy.causality import judge_causality, judge_own_key
-from headscape.energy.delocalization import delocalization
+from headscape.energy.factors import module_factors
 from headscape.energy.field import energy_field, log_ratio_energy, zero_sum_error
 from headscape.energy.judgement import Judgement, Status, Tolerances
 from headscape.energy.measures import beyond_products
-from headscape.energy.spectrum import energy_spectrum
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.checks import FloatArray
 from headscape.tensor.fields import energy, probs
@@ -113,7 +112,7 @@ class HeadJudge:
 
     def delocalization_bound(self) -> Judgement:
         """Test that no key holds more variance than leverage and stable rank allow."""
-        spread = delocalization(self._queries, self._keys)
+        spread = module_factors(self.record).delocalization(self.head)
         if np.isnan(spread.peak):
             return self._open("delocalization bound", "all keys are equal: the energy field is zero")
         value = spread.peak / spread.bound
@@ -147,7 +146,7 @@ class HeadJudge:
 
     def rank_of_products(self, why: str) -> Judgement:
         """Test that the rank of s q.k, fully centered, is at most min(d, L - 1)."""
-        spectrum = energy_spectrum(self._queries, self._keys, self.record.scale)
+        spectrum = module_factors(self.record).spectrum(self.head)
         extra = beyond_products(self.record)
         detail = f"of s q.k alone{f', without {extra}' if extra else ''}: {why}"
         return self._measured(

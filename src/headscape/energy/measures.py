@@ -5,12 +5,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from headscape.energy.delocalization import delocalization_of, field_delocalization
+from headscape.energy.delocalization import field_delocalization
+from headscape.energy.factors import ModuleFactors, module_factors
 from headscape.energy.field import energy_field, zero_sum_error
 from headscape.energy.incoherence import KeyIncoherence, incoherence_of
-from headscape.energy.query_key import KeyFactors, as_double, key_factors, require_keys, triangular_factor
+from headscape.energy.query_key import as_double
 from headscape.energy.signatures import spectral_signatures
-from headscape.energy.spectrum import spectrum_of
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.fields import energy, probs
 
@@ -74,22 +74,24 @@ def module_measures(
 
     Notes
     -----
-    O(L d^2) per head and length; O(L^2 (d + log L)) with ``signatures``.
+    O(L d^2) per head, all heads of the module in one batch; the queries of a length are factored with the factors of
+    the length before. O(L^2 (d + log L)) with ``signatures``.
     """
     keys: dict[tuple[int, int], Measures] = {}
     measured: dict[tuple[int, int], Measures] = {}
     notes: dict[tuple[int, int], str] = {}
-    shared: dict[tuple[int, int], KeyFactors] = {}
-    for head in heads:
-        kv_head = record.kv_head(head)
-        for n in lengths:
-            if (n, kv_head) not in keys:
-                prefix = require_keys(record.keys[kv_head][:n])
-                found = incoherence_of(as_double(prefix))
-                keys[n, kv_head] = _key_measures(found)
-                notes[n, kv_head] = "; ".join(sorted(set(found.undefined.values())))
-                shared[n, kv_head] = key_factors(prefix)
-            measured[n, head] = _field_measures(record, head, n, shared[n, kv_head])
+    chosen = list(heads)
+    factors: ModuleFactors | None = None
+    done = 0
+    for n in sorted(lengths):
+        factors = module_factors(record, n, n, factors, done)
+        done = min(n, record.queries.shape[1])
+        for kv_head in sorted({record.kv_head(head) for head in chosen}):
+            found = incoherence_of(as_double(record.keys[kv_head][:n]))
+            keys[n, kv_head] = _key_measures(found)
+            notes[n, kv_head] = "; ".join(sorted(set(found.undefined.values())))
+        for head in chosen:
+            measured[n, head] = _field_measures(factors, head)
             if signatures:
                 measured[n, head].update(_signature_measures(record, head, n))
     n_queries = record.queries.shape[1]
@@ -121,12 +123,8 @@ def _key_measures(found: KeyIncoherence) -> Measures:
     return dict(zip(KEY_MEASURES, values, strict=True))
 
 
-def _field_measures(record: AttentionRecord, head: int, n: int, keys: KeyFactors) -> Measures:
-    queries = record.queries[head][:n]
-    factor = triangular_factor(queries)
-    bound, eps = min(record.head_dim, len(queries), n - 1), float(np.finfo(queries.dtype).eps)
-    spectrum = spectrum_of(factor, keys.factor, record.scale, bound, eps)
-    spread = delocalization_of(factor, keys, float(spectrum.singular_values[0]) / abs(record.scale))
+def _field_measures(factors: ModuleFactors, head: int) -> Measures:
+    spectrum, spread = factors.spectrum(head), factors.delocalization(head)
     measures = {name: float(getattr(spectrum, name)) for name in FIELD_MEASURES[:7]}
     measures["participation"] = spread.participation
     measures["peak"] = spread.peak

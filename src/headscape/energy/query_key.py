@@ -87,7 +87,8 @@ class KeyFactors:
 def key_factors(keys: FloatArray) -> KeyFactors:
     """Center keys and factor them, once for all heads that read them."""
     centered = as_double(centered_keys(as_double(keys)))
-    return KeyFactors(centered, triangular_factor(centered), leverage_scores(centered)[0])
+    basis, factor = _factored(centered)
+    return KeyFactors(centered, factor, (basis**2).sum(axis=1))
 
 
 def triangular_factor(rows: FloatArray) -> DoubleArray:
@@ -106,14 +107,19 @@ def range_basis(rows: DoubleArray) -> DoubleArray:
 
     By QR where the columns are independent, which is the rule and three times cheaper, else by an SVD.
     """
+    return _factored(rows)[0]
+
+
+def _factored(rows: DoubleArray) -> tuple[DoubleArray, DoubleArray]:
+    """Return that basis, and the R of a thin QR factorization, computed once for both."""
+    basis, factor = np.linalg.qr(rows)
     if rows.shape[0] > rows.shape[1]:
-        basis, factor = np.linalg.qr(rows)
         pivots = np.abs(np.diagonal(factor))
         if pivots.min() > max(rows.shape) * np.finfo(np.float64).eps * pivots.max():
-            return np.asarray(basis, dtype=np.float64)
+            return basis, factor
     left, values, _ = np.linalg.svd(rows, full_matrices=False)
     level = max(rows.shape) * np.finfo(np.float64).eps * values[0]
-    return np.asarray(left[:, values > level], dtype=np.float64)
+    return np.asarray(left[:, values > level], dtype=np.float64), factor
 
 
 def as_double(array: FloatArray) -> DoubleArray:

@@ -13,6 +13,8 @@ from headscape.energy.query_key import (
 )
 from headscape.errors import InputError
 
+FIELD_SUBJECT = "energy field, full centering"
+
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
@@ -148,7 +150,7 @@ def spectrum_of(
 ) -> Spectrum:
     """Return the spectrum of the energy field from R_Q and R_K."""
     values = _singular_values(scale * query_factor @ key_factor.T)
-    return Spectrum(values, rank_bound, "energy field, full centering", eps)
+    return Spectrum(values, rank_bound, FIELD_SUBJECT, eps)
 
 
 def interaction_spectrum(query_weight: object, key_weight: object) -> Spectrum:

@@ -50,6 +50,16 @@ class LocalEngine:
         if self.threads < 1:
             raise InputError(f"threads must be at least 1, but is {self.threads}.")
 
+    @property
+    def workers(self) -> int:
+        """How many tasks run at once."""
+        return self.threads
+
+    @property
+    def remote(self) -> bool:
+        """False: tasks see the objects of this process."""
+        return False
+
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """Yield ``function(task)`` in the order of the tasks; at most one task per thread waits ahead.
 

@@ -21,6 +21,20 @@ class Engine(Protocol):
     depend on how many workers there are.
     """
 
+    @property
+    def workers(self) -> int:
+        """How many tasks run at once."""
+        ...
+
+    @property
+    def remote(self) -> bool:
+        """Whether tasks run in other processes, each with a copy of its own of what the function holds."""
+        ...
+
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """Yield ``function(task)`` for every task, in order, holding only a few results at a time."""
+        """Yield ``function(task)`` for every task, in order, holding only a few results at a time.
+
+        What the function holds (a bound method's object, the variables of a closure) goes to a remote worker once,
+        a task whenever it runs: data belong into the function, numbers and ranges into the tasks.
+        """
         ...

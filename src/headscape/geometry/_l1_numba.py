@@ -1,87 +1,167 @@
-"""The compiled L1 kernel, in a module of its own because importing numba alone takes a noticeable time."""
+"""The compiled kernels of the tree EMD, in a module of its own because importing numba takes a noticeable time."""
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-FEATURES = 1024  # float32 partial sums stay within this many terms
-ROWS = 32  # two such row blocks of FEATURES float32 stay in a second-level cache
+from headscape.geometry._l1_tile import (
+    TILE_POINTS,
+    VECTOR_BYTES,
+    add_l1_tile,
+    add_points,
+    any_point,
+    copy_points,
+    scale_points,
+)
+from headscape.geometry.arranged import PANEL
 
-
-# fastmath lets the compiler keep one partial sum per vector lane; contiguous slices (instead of x[i, k]) let it
-# see that nothing aliases. The 4 x 2 block keeps 8 sums and 6 operands in 16 vector registers.
-@njit(nogil=True, fastmath=True, cache=True)
-def _add_block(x, i, j, begin, end, out):  # type: ignore[no-untyped-def]
-    a0 = x[i, begin:end]
-    a1 = x[i + 1, begin:end]
-    a2 = x[i + 2, begin:end]
-    a3 = x[i + 3, begin:end]
-    b0 = x[j, begin:end]
-    b1 = x[j + 1, begin:end]
-    zero = x.dtype.type(0)
-    s00 = zero
-    s01 = zero
-    s10 = zero
-    s11 = zero
-    s20 = zero
-    s21 = zero
-    s30 = zero
-    s31 = zero
-    for k in range(end - begin):
-        p = b0[k]
-        q = b1[k]
-        s00 += abs(a0[k] - p)
-        s01 += abs(a0[k] - q)
-        s10 += abs(a1[k] - p)
-        s11 += abs(a1[k] - q)
-        s20 += abs(a2[k] - p)
-        s21 += abs(a2[k] - q)
-        s30 += abs(a3[k] - p)
-        s31 += abs(a3[k] - q)
-    out[i, j] += s00
-    out[i, j + 1] += s01
-    out[i + 1, j] += s10
-    out[i + 1, j + 1] += s11
-    out[i + 2, j] += s20
-    out[i + 2, j + 1] += s21
-    out[i + 3, j] += s30
-    out[i + 3, j + 1] += s31
+FEATURES = 64  # a lane sums at most so many terms in float32, as accurate as 1,024 terms over 16 lanes
 
 
 @njit(nogil=True, cache=True)
-def add_l1_distances(x: NDArray[np.floating], out: NDArray[np.float64]) -> None:
-    """Add the L1 distances between the rows of x (a multiple of 4 of them) to the upper triangle of out."""
-    n, features = x.shape
-    for rows in range(0, n, ROWS):
-        for columns in range(rows, n, ROWS):
-            for begin in range(0, features, FEATURES):
-                end = min(begin + FEATURES, features)
-                for i in range(rows, min(rows + ROWS, n), 4):
-                    for j in range(max(i, columns), min(columns + ROWS, n), 2):
-                        _add_block(x, i, j, begin, end, out)
+def _add_panels(x, p, q, features, out):  # type: ignore[no-untyped-def]
+    """Add the L1 distances between the points of two panels."""
+    lanes = VECTOR_BYTES // x.itemsize
+    for begin in range(0, features, FEATURES):
+        end = min(begin + FEATURES, features)
+        for j in range(0, PANEL, lanes):
+            for i in range(0, PANEL, TILE_POINTS):
+                add_l1_tile(x, p, i, q, j, begin, end, out)
 
 
-# The layout puts the features of a point side by side, so each (folder, point) is one short contiguous write
-# that stays in the first-level cache while the tree is summed over it. Adding every folder to its parent, last
-# to first, has no inner loop of unpredictable length.
+@njit(nogil=True, cache=True)
+def add_l1_distances(x, out):  # type: ignore[no-untyped-def]
+    """Add the L1 distances between the points of all panels (panel, feature, PANEL) to the upper triangle of out."""
+    features = x.shape[1]
+    for q in range(len(x)):
+        for p in range(q + 1):
+            _add_panels(x, p, q, features, out)
+
+
+@njit(nogil=True, cache=True)
+def _find_filled(source, leaf, parent, filled, kept):  # type: ignore[no-untyped-def]
+    """Tell which panels differ from zero, write the inner folders that do for any point, and return how many do."""
+    width = source.shape[1]
+    some = np.zeros(len(parent), np.bool_)
+    filled[:] = False
+    for k in range(len(leaf)):
+        for p in range(len(filled)):
+            if any_point(source, k * width + p * PANEL):
+                some[leaf[k]] = filled[p] = True
+    for folder in range(len(parent) - 1, 0, -1):
+        some[parent[folder]] |= some[folder]
+    n = 0
+    for folder in range(len(parent)):
+        if some[folder]:
+            kept[n] = folder
+            n += 1
+    return n
+
+
+# Folders are summed for a panel of points at a time. Adding every folder to its parent, last to first, has no inner
+# loop of unpredictable length.
+@njit(nogil=True, cache=True)
+def _write_features(source, p, leaf, parent, kept, n, factor, weight, x):  # type: ignore[no-untyped-def]
+    """Write the weighted sums over the inner folders that are kept, side by side, for the points of one panel."""
+    width, folders = source.shape[1], len(parent)
+    first = p * folders * PANEL
+    x[p] = 0
+    for k in range(len(leaf)):
+        copy_points(x, first + leaf[k] * PANEL, source, k * width + p * PANEL)
+    for folder in range(folders - 1, 0, -1):
+        add_points(x, first + parent[folder] * PANEL, x, first + folder * PANEL)
+    for new in range(n):
+        scale_points(x, first + new * PANEL, x, first + kept[new] * PANEL, factor * weight[kept[new]])
+
+
 @njit(nogil=True, fastmath=True, cache=True)
-def write_weighted_folder_sums(rows, coarse, place, outer_weight, leaf, parent, weight, out):  # type: ignore[no-untyped-def]
-    """Write the weighted sums over a block of outer folders and all inner folders, one row of out per point.
+def _magnitudes(panel, n, size):  # type: ignore[no-untyped-def]
+    """Write the sums of the magnitudes of the first n features of a panel."""
+    size[:] = 0
+    for new in range(n):
+        for lane in range(PANEL):
+            size[lane] += abs(panel[new, lane])
 
-    ``place`` says where the sums over an outer folder are: row p of ``rows`` (outer, point, inner) for p >= 0,
-    row -1 - p of ``coarse`` otherwise. ``out`` (point, features) is zero before.
+
+@njit(nogil=True, cache=True)
+def add_folder_distances(rows, coarse, place, outer_weight, leaf, parent, weight, out):  # type: ignore[no-untyped-def]
+    """Add what a block of outer folders and all inner folders contribute to the upper triangle of the EMDs.
+
+    ``place`` says where the sums over an outer folder are: row p of ``rows`` (outer, inner, point) for p >= 0,
+    row -1 - p of ``coarse`` otherwise. The number of points is a multiple of PANEL.
+
+    Inner folders that are zero for all points are left out, and so are pairs of panels of which one is zero: they
+    differ by the magnitudes of the other.
     """
-    points, inner = rows.shape[1], rows.shape[2]
-    folders = len(weight)
+    panels, folders = rows.shape[2] // PANEL, len(parent)
+    x = np.empty((panels, folders, PANEL), rows.dtype)
+    size = np.zeros((panels, PANEL), np.float64)
+    filled = np.zeros(panels, np.bool_)
+    kept = np.empty(folders, np.int64)
     for f in range(len(place)):
         source = rows[place[f]] if place[f] >= 0 else coarse[-1 - place[f]]
-        factor = outer_weight[f]
-        for p in range(points):
-            row = source[p]
-            target = out[p, f * folders : (f + 1) * folders]
-            for k in range(inner):
-                target[leaf[k]] = row[k]
-            for folder in range(folders - 1, 0, -1):
-                target[parent[folder]] += target[folder]
-            for folder in range(folders):
-                target[folder] *= factor * weight[folder]
+        n = _find_filled(source, leaf, parent, filled, kept)
+        for p in range(panels):
+            if filled[p]:
+                _write_features(source, p, leaf, parent, kept, n, outer_weight[f], weight, x)
+        if not filled.all():
+            for p in range(panels):
+                if filled[p]:
+                    _magnitudes(x[p], n, size[p])
+        for q in range(panels):
+            for p in range(q + 1):
+                if filled[p] and filled[q]:
+                    _add_panels(x, p, q, n, out)
+                elif filled[p]:
+                    out[p * PANEL : (p + 1) * PANEL, q * PANEL : (q + 1) * PANEL] += size[p].reshape(-1, 1)
+                elif filled[q]:
+                    out[p * PANEL : (p + 1) * PANEL, q * PANEL : (q + 1) * PANEL] += size[q]
+
+
+@njit(nogil=True, cache=True)
+def write_arranged(x, neighbors, start, stop, out, count):  # type: ignore[no-untyped-def]
+    """Write outer slices of x (outer, inner, point), whatever its strides, with the points side by side.
+
+    In small squares over the points and the axis whose entries are neighbors in x (0, 1 or 2), so that what is read
+    and written stays in the cache. The entries of every point that are not zero are counted.
+    """
+    inner, points = x.shape[1], x.shape[2]
+    deep = PANEL if neighbors == 0 else 1
+    wide = PANEL if neighbors == 1 else 1
+    for a0 in range(start, stop, deep):
+        a1 = min(a0 + deep, stop)
+        for b0 in range(0, inner, wide):
+            b1 = min(b0 + wide, inner)
+            if neighbors == 2:
+                out[a0, b0, :points] = x[a0, b0]
+                continue
+            for c0 in range(0, points, PANEL):
+                for c in range(c0, min(c0 + PANEL, points)):
+                    for b in range(b0, b1):
+                        for a in range(a0, a1):
+                            out[a, b, c] = x[a, b, c]
+        for a in range(a0, a1):
+            for b in range(inner):
+                row = out[a, b]
+                row[points:] = 0
+                for c in range(points):
+                    count[c] += row[c] != 0
+
+
+@njit(nogil=True, cache=True)
+def write_coarse_sums(rows, leaf, parent, rank, start, stop, out):  # type: ignore[no-untyped-def]
+    """Sum the rows (outer, inner, point) over the outer folders of several points, for inner slices start to stop.
+
+    ``rank`` numbers the folders of several points. One inner slice at a time stays in the cache.
+    """
+    width = rows.shape[2]
+    for k in range(start, stop):
+        out[:, k, :] = 0
+        for point in range(len(leaf)):
+            target, row = out[rank[parent[leaf[point]]], k], rows[point, k]
+            for c in range(width):
+                target[c] += row[c]
+        for folder in range(len(parent) - 1, 0, -1):
+            if rank[folder] >= 0:
+                target, row = out[rank[parent[folder]], k], out[rank[folder], k]
+                for c in range(width):
+                    target[c] += row[c]

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from headscape.engine import Progress, no_progress
+from headscape.engine import LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 
 AFFINITY_FLOOR = 1e-8
@@ -13,6 +14,7 @@ AFFINITY_FLOOR = 1e-8
 
 NEIGHBORS = 10
 _BLOCK_BYTES = 1 << 26
+_GRAM_POINTS = 32
 # Inner products differ in the last digits when points or features come in another order; trees must not.
 _DECIMALS = 9
 
@@ -43,7 +45,11 @@ def cosine_affinity(x: NDArray[Any], axis: int, progress: Progress = no_progress
     A slice of zeros has affinity 1 with itself and with other slices of zeros, 0 with the rest, so that every
     point has a connection and equal slices stay equal.
     """
-    gram = _gram(x, axis, progress)
+    return cosine_of_gram(_gram(x, axis, progress))
+
+
+def cosine_of_gram(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the cosine affinity of slices whose inner products are known."""
     norm = np.sqrt(np.diag(gram))
     zero = norm == 0
     safe = np.where(zero, 1.0, norm)
@@ -85,14 +91,40 @@ def _gram(x: NDArray[Any], axis: int, progress: Progress) -> NDArray[np.float64]
     """Return the inner products of slices in float64, of x scaled so that squares neither over- nor underflow."""
     largest = max(abs(float(x.max())), abs(float(x.min())))
     exponent = int(np.frexp(largest)[1]) if largest > 0 else 0
+    scale = np.ldexp(1.0, min(-exponent, 1000))
+    blocked = 1 if axis == 0 else 0  # the first of the other axes
+    # Blocks of features, so that no full copy of the tensor is made, and so that under a mask many slices are zero.
+    step = max(1, min(_GRAM_POINTS, _BLOCK_BYTES // max(1, 8 * x.size // x.shape[blocked])))
+    starts = range(0, x.shape[blocked], step)
+
+    def of_block(start: int) -> NDArray[np.float64]:
+        return _block_gram(x, axis, blocked, slice(start, start + step), scale)
+
+    gram = np.zeros((x.shape[axis], x.shape[axis]))
+    with threadpool_limits(1, user_api="blas"):  # the blocks have a thread each
+        for done, part in enumerate(LocalEngine().map(of_block, starts)):
+            gram += part
+            progress("initial affinity", done + 1, len(starts))
+    return gram
+
+
+def _block_gram(x: NDArray[Any], axis: int, blocked: int, block: slice, scale: float) -> NDArray[np.float64]:
+    """Return the inner products over a block of features, computed between the slices that are not zero there."""
+    part = x[tuple(block if number == blocked else slice(None) for number in range(x.ndim))]
+    # Features in the order of the memory, and slices as columns where their entries are neighbors.
+    order = sorted(
+        (number for number in range(x.ndim) if number != axis), key=lambda i: -abs(part.strides[i])
+    )
+    columns = int(np.argmin(np.abs(part.strides))) == axis
+    view = part.transpose([*order, axis] if columns else [axis, *order])
+    values = np.empty(view.shape)
+    np.multiply(view, scale, out=values)
     n = x.shape[axis]
+    rows = values.reshape(-1, n).T if columns else values.reshape(n, -1)
+    some = np.flatnonzero(rows.any(axis=1))
     gram = np.zeros((n, n))
-    slices = np.moveaxis(x, axis, 0)
-    # Blocks of features, so that no full copy of the tensor is made.
-    step = max(1, _BLOCK_BYTES // (8 * slices[:, :1].size))
-    for start in range(0, slices.shape[1], step):
-        block = slices[:, start : start + step].reshape(n, -1)
-        rows = np.multiply(block, np.ldexp(1.0, min(-exponent, 1000)), dtype=np.float64)
-        gram += rows @ rows.T
-        progress("initial affinity", min(start + step, slices.shape[1]), slices.shape[1])
+    if len(some) == n:
+        return np.asarray(rows @ rows.T)
+    rows = rows[some]
+    gram[np.ix_(some, some)] = rows @ rows.T
     return gram

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.affinity import INITIAL_AFFINITIES, emd_affinity
+from headscape.geometry.arranged import Arrangements
 from headscape.geometry.builders.grown import TREE_KINDS, TreeKind, grown_tree
 from headscape.geometry.data_order import data_order
 from headscape.geometry.diagnosis import closed_tree, disconnected_affinity, flat_geometry, unsettled_emd
@@ -148,6 +149,7 @@ class Questionnaire:
         self.affinities_: dict[str, NDArray[np.float64]] = {}
         self.eigenpairs_: dict[str, Eigenpairs] = {}
         closed: dict[str, list[Notice]] = {}
+        arrangements = Arrangements(array, self.max_bytes, self.engine)
         for iteration in range(self.n_iter):
             for axis in (last, *others):
                 seen = self.initial_trees_ if axis == "head" and self.head_trees == "initial" else trees
@@ -160,6 +162,7 @@ class Questionnaire:
                     max_bytes=self.max_bytes,
                     engine=self.engine,
                     progress=self._stage(f"iteration {iteration + 1}/{self.n_iter}: "),
+                    arrangements=arrangements,
                 )
                 affinity = emd_affinity(emd, self.eps_scale)
                 order = data_order(emd.sum(axis=1), array, names.index(axis))

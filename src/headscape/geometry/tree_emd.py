@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
+from headscape.geometry.arranged import Arranged, Arrangements
 from headscape.geometry.folder_averages import folder_sums, require_fit
-from headscape.geometry.l1_kernel import ROW_BLOCK, SMALL_WORK, l1_distances, symmetric, upper_l1_distances
+from headscape.geometry.l1_kernel import SMALL_WORK, l1_distances, symmetric
 from headscape.geometry.partition_tree import PartitionTree, trees_of
 from headscape.tensor.checks import as_float_array, require_finite
 from headscape.tensor.network_tensor import axis_names
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from headscape.geometry.organization import Organization
 
 DEFAULT_MAX_BYTES = 1 << 30
-_MAX_BLOCK_BYTES = 1 << 24
 _MIN_BLOCKS = 16
 
 
@@ -33,6 +33,7 @@ def tree_emd(
     max_bytes: int = DEFAULT_MAX_BYTES,
     engine: Engine | None = None,
     progress: Progress = no_progress,
+    arrangements: Arrangements | None = None,
 ) -> NDArray[np.float64]:
     """Return the tree EMD between all slices of a tensor along one axis.
 
@@ -57,6 +58,9 @@ def tree_emd(
         the number of threads.
     progress
         Called with ("EMD of AXIS", blocks done, blocks).
+    arrangements
+        Those of x, if several EMDs of it are computed: what they share is then computed once, and x is taken to be
+        finite.
 
     Returns
     -------
@@ -66,7 +70,8 @@ def tree_emd(
     Notes
     -----
     O(n^2 / 2 * folders of T_a * folders of T_b). The sum is additive over folders, so it is computed block by
-    block of the folders of the axis with most folders. It is a distance: symmetric, with the triangle
+    block of the folders of the first of the other axes. Zeros are left out where a whole block of features is zero:
+    causal attention takes half of the time. It is a distance: symmetric, with the triangle
     inequality, and zero only for equal slices, because single points are folders. For one tree and slices of
     equal sums it is exactly the transport cost W1 on the tree whose edge from F to its parent has length
     w(F)/|F|; for two trees it is at most the W1 of the ground metric "EMD of unit masses".
@@ -79,36 +84,28 @@ def tree_emd(
     [[0.0, 1.0], [1.0, 0.0]]
     """
     array = as_float_array(x, "x")
-    require_finite(array, "x")
-    plan = _plan(array, trees_of(trees), axis, alpha, beta, max_bytes)
-    engine = engine or LocalEngine()
-    n = plan.rows.shape[1]
+    if arrangements is None:
+        require_finite(array, "x")
+        arrangements = Arrangements(array, 0, engine or LocalEngine())
+    plan = _plan(arrangements, trees_of(trees), axis, alpha, beta, max_bytes)
     total = np.zeros(())
     stage = f"EMD of {axis}"
-    for done, part in enumerate(engine.map(plan.distances, plan.blocks())):
+    for done, part in enumerate((engine or LocalEngine()).map(plan.distances, plan.blocks())):
         total = total + part
         progress(stage, done + 1, plan.n_blocks)
-    return symmetric(total[:n, :n]) * plan.unit
+    return plan.emd(total)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the tasks share: the tensor with its axes as (outer, points, inner ...), and the trees.
+    """What all blocks share: the trees of the other axes and the weights of their folders, per point of a folder."""
 
-    ``rows`` holds the slices of the outer axis, ``coarse`` the sums over its folders of several points;
-    ``place`` tells for every outer folder where its sums are: row p of ``rows``, or row -1 - p of ``coarse``.
-    """
-
-    rows: NDArray[Any]
-    coarse: NDArray[Any]
-    place: NDArray[np.int64]
     outer: PartitionTree
     outer_weight: NDArray[np.float64]
     inner: tuple[PartitionTree, ...]
     inner_weight: NDArray[np.float64]
     unit: float
     block: int
-    small: bool
 
     @property
     def n_blocks(self) -> int:
@@ -120,48 +117,74 @@ class _Plan:
             yield range(start, min(start + self.block, self.outer.n_folders))
 
     def distances(self, block: range) -> NDArray[np.float64]:
-        """Return what one block of outer folders contributes to the upper triangle of the EMDs."""
-        compiled = not self.small and len(self.inner) == 1
-        features = self._compiled_features(block) if compiled else self._features(block)
-        # Only the compiled features come padded to whole row blocks.
-        return (
-            upper_l1_distances(features, small=False)
-            if compiled
-            else l1_distances(features, small=self.small)
-        )
+        """Return what one block of outer folders contributes to the EMDs."""
+        raise NotImplementedError
 
-    def _features(self, block: range) -> NDArray[Any]:
-        """Return the (points, features) weighted averages over a block of outer and all inner folders."""
-        places = self.place[block.start : block.stop]
-        sums = np.stack([self.rows[p] if p >= 0 else self.coarse[-1 - p] for p in places], axis=1)
+    def emd(self, total: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the EMDs from the sum over all blocks."""
+        return total * self.unit
+
+
+@dataclass(frozen=True)
+class _PlainPlan(_Plan):
+    """Small tensors, and those of four and more axes: averages by numpy. ``rows`` is (outer, point, inner ...)."""
+
+    rows: NDArray[Any]
+    small: bool
+
+    def distances(self, block: range) -> NDArray[np.float64]:
+        sums = np.stack([self.rows[self.outer.folder(f)].sum(axis=0) for f in block], axis=1)
         for number, tree in enumerate(self.inner):
             sums = folder_sums(sums, tree, axis=2 + number)
         weight = np.multiply.outer(self.outer_weight[block.start : block.stop], self.inner_weight)
-        return np.asarray(sums * weight.astype(sums.dtype)).reshape(len(sums), -1)
+        features = np.asarray(sums * weight.astype(sums.dtype)).reshape(len(sums), -1)
+        return l1_distances(features, small=self.small)
 
-    def _compiled_features(self, block: range) -> NDArray[Any]:
-        """Return the same through the compiled kernel, padded to whole row blocks."""
-        from headscape.geometry._l1_numba import write_weighted_folder_sums
+
+@dataclass(frozen=True)
+class _CompiledPlan(_Plan):
+    """All other tensors: averages and distances by the compiled kernel, one outer folder at a time.
+
+    ``coarse`` holds the sums over the outer folders of several points; ``place`` tells for every outer folder where
+    its sums are: row p of the arranged tensor, or row -1 - p of ``coarse``.
+    """
+
+    arranged: Arranged
+    coarse: NDArray[Any]
+    place: NDArray[np.int64]
+
+    def distances(self, block: range) -> NDArray[np.float64]:
+        from headscape.geometry._l1_numba import add_folder_distances
 
         (tree,) = self.inner
-        points = self.rows.shape[1]
-        out = np.zeros((points + -points % ROW_BLOCK, len(block) * tree.n_folders), dtype=self.rows.dtype)
-        write_weighted_folder_sums(
-            self.rows,
+        rows = self.arranged.rows
+        out = np.zeros((rows.shape[2], rows.shape[2]))
+        add_folder_distances(
+            rows,
             self.coarse,
             self.place[block.start : block.stop],
-            self.outer_weight[block.start : block.stop].astype(out.dtype),
+            self.outer_weight[block.start : block.stop].astype(rows.dtype),
             tree.leaf_folders,
             tree.folders.parent,
-            self.inner_weight.astype(out.dtype),
+            self.inner_weight.astype(rows.dtype),
             out,
         )
         return out
 
+    def emd(self, total: NDArray[np.float64]) -> NDArray[np.float64]:
+        n = len(self.arranged.order)
+        return self.arranged.restored(symmetric(total[:n, :n])) * self.unit
+
 
 def _plan(
-    x: NDArray[Any], trees: Mapping[str, PartitionTree], axis: str, alpha: float, beta: float, max_bytes: int
+    arrangements: Arrangements,
+    trees: Mapping[str, PartitionTree],
+    axis: str,
+    alpha: float,
+    beta: float,
+    max_bytes: int,
 ) -> _Plan:
+    x = arrangements.x
     names = axis_names(x.ndim)
     if x.ndim < 2 or 0 in x.shape:
         raise InputError(f"x must have at least 2 axes and none of them empty, but its shape is {x.shape}.")
@@ -178,42 +201,26 @@ def _plan(
         )
     for name in others:
         require_fit(x.shape[names.index(name)], trees[name], f"the axis {name}")
-    # The first of the other axes outside: it is cut into blocks, and rows are then nearly in the order of x.
-    rows = np.ascontiguousarray(x.transpose([names.index(name) for name in [others[0], axis, *others[1:]]]))
-    rows, unit = _scaled(rows)
     outer, *inner = (trees[name] for name in others)
-    if not inner:
-        # A matrix is a tensor with one more axis of a single point.
-        rows, inner = rows[:, :, None], [PartitionTree.trivial(1)]
+    # A matrix is a tensor with one more axis of a single point, whose folder weighs 1.
+    inner = inner or [PartitionTree.trivial(1)]
     inner_weight = np.ones(())
     for tree in inner:
-        own = tree.weights(alpha, beta) if tree.n_points > 1 or len(others) > 1 else np.ones(1)
+        own = tree.weights(alpha, beta) if len(others) > 1 else np.ones(1)
         inner_weight = np.multiply.outer(inner_weight, own / tree.folders.size)
     n = x.shape[names.index(axis)]
-    folder_bytes = max(1, inner_weight.size * n * rows.itemsize)
-    wanted = min(max_bytes // 8, _MAX_BLOCK_BYTES) // folder_bytes
+    small = 0.5 * n * n * outer.n_folders * inner_weight.size < SMALL_WORK
+    wanted = max_bytes // (8 * max(1, inner_weight.size * n * x.itemsize))
     block = max(1, min(wanted, -(-outer.n_folders // _MIN_BLOCKS)))
-    return _Plan(
-        rows=rows,
-        coarse=_coarse_sums(rows, outer),
-        place=_places(outer),
-        outer=outer,
-        outer_weight=outer.weights(alpha, beta) / outer.folders.size,
-        inner=tuple(inner),
-        inner_weight=inner_weight,
-        unit=unit,
-        block=block,
-        small=0.5 * n * n * outer.n_folders * inner_weight.size < SMALL_WORK,
-    )
-
-
-def _scaled(x: NDArray[Any]) -> tuple[NDArray[Any], float]:
-    """Bring extreme scales near 1 by a power of two, which is exact, so that sums cannot overflow."""
-    largest = max(abs(float(x.max())), abs(float(x.min())))
-    if largest == 0.0 or 1e-12 < largest < 1e12:
-        return x, 1.0
-    exponent = int(np.frexp(largest)[1])
-    return np.ldexp(x, -exponent), float(np.ldexp(1.0, exponent))
+    common = (outer, outer.weights(alpha, beta) / outer.folders.size, tuple(inner), inner_weight)
+    if small or len(inner) > 1:
+        # The first of the other axes outside: it is cut into blocks.
+        rows = arrangements.scaled.transpose([names.index(name) for name in [others[0], axis, *others[1:]]])
+        rows = rows[:, :, None] if x.ndim == 2 else rows
+        return _PlainPlan(*common, arrangements.unit, block, rows, small)
+    arranged = arrangements.along(names.index(axis))
+    coarse = arrangements.coarse_sums(arranged.rows, outer)
+    return _CompiledPlan(*common, arrangements.unit, block, arranged, coarse, _places(outer))
 
 
 def _places(tree: PartitionTree) -> NDArray[np.int64]:
@@ -221,21 +228,3 @@ def _places(tree: PartitionTree) -> NDArray[np.int64]:
     several = tree.folders.size > 1
     number = np.cumsum(several.astype(np.int64))
     return np.where(several, -number, tree.order[tree.folders.start])
-
-
-def _coarse_sums(rows: NDArray[Any], tree: PartitionTree) -> NDArray[Any]:
-    """Sum the rows over the folders of several points: about half as large as the rows themselves."""
-    folders = tree.folders
-    several = np.flatnonzero(folders.size > 1)
-    rank = np.cumsum(folders.size > 1) - 1
-    out = np.empty((len(several), *rows.shape[1:]), dtype=rows.dtype)
-    for index in several[::-1]:
-        children = np.arange(folders.child_start[index], folders.child_stop[index])
-        single = folders.size[children] == 1
-        target = out[rank[index]]
-        target[...] = 0
-        for point in tree.order[folders.start[children[single]]]:
-            target += rows[point]
-        for child in rank[children[~single]]:
-            target += out[child]
-    return out

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headscape.engine import Progress, no_progress
+from headscape.engine import Engine, Progress, no_progress
 from headscape.errors import InputError, ModelError
 from headscape.models.adapters.families import task_of
 from headscape.models.anatomy import watched
@@ -107,6 +108,7 @@ def monitor_checkpoints(
     thresholds: Thresholds | None = None,
     device: str | None = None,
     dtype: str = "float32",
+    engine: Engine | None = None,
     progress: Progress = no_progress,
 ) -> MonitorRun:
     """Measure the heads of every saved checkpoint of a run, all on the same batch.
@@ -130,6 +132,9 @@ def monitor_checkpoints(
         Tokens per window of a text, and which windows: see :func:`headscape.capture`.
     device, dtype
         Where and in which precision the models run.
+    engine
+        An engine of other processes (:func:`headscape.open_engine`) measures several checkpoints at once, each of which
+        its workers must see; by default one after the other, here.
     progress
         Progress callback.
 
@@ -177,13 +182,18 @@ def monitor_checkpoints(
     replay = _Replay(RunHeader(plan.layers, recorded, about), thresholds or Thresholds(), path)
     with closing(replay):
         todo = replay.resume(found)
-        for number, checkpoint in enumerate(todo):
-            progress(f"step {checkpoint.step}", len(found) - len(todo) + number, len(found))
-            model = first
-            if checkpoint != found[0]:
-                model = load_model(checkpoint.path, device=device, dtype=dtype)
-                _require_same(plan, model, checkpoint, found[0])
-            replay.take(_measured(model, batch, plan, checkpoint))
+        measure = partial(_measured_there, batch, plan, found[0], device, dtype)
+        if engine is not None and engine.remote:
+            samples = engine.map(measure, todo)
+        else:  # the first one is loaded already
+            samples = (
+                _measured(first, batch, plan, point) if point == found[0] else measure(point)
+                for point in todo
+            )
+        progress(f"step {todo[0].step}" if todo else "done", len(found) - len(todo), len(found))
+        for number, found_sample in enumerate(samples):
+            replay.take(found_sample)
+            progress(f"step {found_sample.step}", len(found) - len(todo) + number + 1, len(found))
         progress("done", len(found), len(found))
         return replay.run
 
@@ -220,6 +230,20 @@ def _require_same(plan: SamplingPlan, model: Model, checkpoint: Checkpoint, firs
             f"{len(shapes)} attention modules, and {first.path.name} {len(plan.left_out)} in {len(plan.layers)}. Give "
             "every run a folder of its own."
         )
+
+
+def _measured_there(
+    batch: dict[str, torch.Tensor],
+    plan: SamplingPlan,
+    first: Checkpoint,
+    device: str | None,
+    dtype: str,
+    checkpoint: Checkpoint,
+) -> Sample:
+    """Load a checkpoint and return its sample."""
+    model = load_model(checkpoint.path, device=device, dtype=dtype)
+    _require_same(plan, model, checkpoint, first)
+    return _measured(model, batch, plan, checkpoint)
 
 
 def _measured(

@@ -1,12 +1,12 @@
 """``capture``: run a model over windows of input and keep its queries and keys."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from headscape.engine import Progress, no_progress
+from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.models.anatomy import how_observed
 from headscape.models.forward_pass import arguments_for, without_extras
@@ -33,6 +33,7 @@ def capture(
     join: bool = False,
     exact: bool = False,
     path: str | os.PathLike[str] | None = None,
+    engine: Engine | None = None,
     progress: Progress = no_progress,
 ) -> Capture:
     """Capture the queries and keys of every attention head of a model.
@@ -68,6 +69,9 @@ def capture(
         Also keep the probabilities that the model's own code computes, for comparison: O(L^2) per head.
     path
         Folder to write to, window by window; resumes if interrupted. Without a path the capture stays in memory.
+    engine
+        An engine of other processes (:func:`headscape.open_engine`) runs several windows at once, with a copy of the
+        model in each; by default one forward pass at a time, here.
     progress
         Progress callback.
 
@@ -99,6 +103,7 @@ def capture(
         seed=seed,
         exact=exact,
         path=path,
+        engine=engine,
         progress=progress,
     )
 
@@ -114,6 +119,7 @@ def capture_windows(
     seed: int | None = None,
     exact: bool = False,
     path: str | os.PathLike[str] | None = None,
+    engine: Engine | None = None,
     progress: Progress = no_progress,
 ) -> Capture:
     """Capture windows that are read already; parameters as for :func:`capture`, those of reading are recorded."""
@@ -134,14 +140,15 @@ def capture_windows(
         "exact": exact,
         **how_observed(loaded.model),
     }
-    run = _Run(loaded, chosen, pairs, exact)
+    run = _Run(loaded, chosen, pairs, exact, engine or LocalEngine())
     if path is not None:
         return _to_store(run, windows, parameters, path, progress)
     records, labels = [], []
-    for number, window in enumerate(windows):
-        progress("capturing", number, len(windows))
-        records.append(run.records(window, number))
-        labels.append(stack_labels(records[-1], window.labels))
+    progress("capturing", 0, len(windows))
+    for number, window, found in run.all(windows, range(len(windows))):
+        records.append(found)
+        labels.append(stack_labels(found, window.labels))
+        progress("capturing", number + 1, len(windows))
     progress("capturing", len(windows), len(windows))
     seen = how_observed(
         loaded.model
@@ -159,11 +166,24 @@ class _Run:
         layers: Collection[int] | None,
         heads: Sequence[tuple[int, int]] | None,
         exact: bool,
+        engine: Engine,
     ) -> None:
         self.model, self.layers, self.heads, self.exact = loaded.model, layers, heads, exact
+        self.engine = engine
 
-    def records(self, window: WindowInput, number: int) -> list[AttentionRecord]:
+    def all(
+        self, windows: Sequence[WindowInput], numbers: Iterable[int]
+    ) -> Iterator[tuple[int, WindowInput, list[AttentionRecord]]]:
+        """Yield some windows with their records, in order: one after the other here, or at once in other processes."""
+        tasks = [(number, windows[number]) for number in numbers]
+        # Threads would run one model at the same time, whose modules are watched; torch has threads of its own.
+        found = self.engine.map(self.records, tasks) if self.engine.remote else map(self.records, tasks)
+        for (number, window), records in zip(tasks, found, strict=True):
+            yield number, window, records
+
+    def records(self, task: tuple[int, WindowInput]) -> list[AttentionRecord]:
         """Return the records of one window, or raise if the model cannot take it."""
+        number, window = task
         arguments = arguments_for(self.model, window.arguments)
         # A cache of keys and the logits of all tokens would take most of the memory, and nothing reads them.
         extra = without_extras(self.model)
@@ -191,13 +211,12 @@ def _to_store(
     with Store.create(
         path, KIND, parameters=parameters, input_hash=input_hash(windows), versions=_versions()
     ) as store:
-        for number, window in enumerate(windows):
-            progress("capturing", number, len(windows))
-            if store.has(window_name(number)):
-                continue
-            records = run.records(window, number)
+        missing = [number for number in range(len(windows)) if not store.sound(window_name(number))]
+        progress("capturing", len(windows) - len(missing), len(windows))
+        for number, window, records in run.all(windows, missing):
             with store.writing(window_name(number)) as part:
                 write_window(part, records, stack_labels(records, window.labels))
+            progress("capturing", number + 1, len(windows))
         progress("capturing", len(windows), len(windows))
     return Capture.load(path)
 

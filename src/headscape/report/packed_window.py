@@ -65,7 +65,7 @@ def pack_window(
         "rank": np.array([group.rank for group in groups]),
         "query_step": np.array([group.query_step for group in groups]),
         "key_step": np.array([group.key_step for group in groups]),
-        "energy_limit": np.array(list(engine.map(_energy_limit, pairs))),
+        "energy_limit": np.array(list(engine.map(partial(_energy_limit, pairs), range(len(pairs))))),
         **_masks(pairs),
         **_terms(pairs),
     }
@@ -107,9 +107,9 @@ def _pack(record: AttentionRecord, group: tuple[int, list[int]]) -> PackedGroup:
     return pack_group(record, *group)
 
 
-def _energy_limit(pair: tuple[AttentionRecord, int]) -> float:
+def _energy_limit(pairs: Sequence[tuple[AttentionRecord, int]], number: int) -> float:
     """Return the size of a head's energy that 99.5 % of its visible pairs stay under."""
-    record, head = pair
+    record, head = pairs[number]
     visible = record.visible_to(head)
     if not visible.any():
         return 0.0

@@ -7,7 +7,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from headscape.engine import Engine, LocalEngine, Progress, no_progress
+from headscape.engine import Engine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.models.anatomy import of_stack
 from headscape.models.loading import Model
@@ -15,6 +15,7 @@ from headscape.models.plain_facts import is_plain
 from headscape.models.sample_text import sample_text
 from headscape.recorder.capturing import capture_windows, input_hash
 from headscape.recorder.inputs import InputReader
+from headscape.study.engines import AnyEngine, open_engine
 from headscape.study.folder import CAPTURE, StudyFolder, limited, save_data
 from headscape.study.source import Source, open_source
 from headscape.study.stage_run import StageRun
@@ -52,7 +53,7 @@ def analyze(
     seed: int = 0,
     tokenizer: Any = None,
     command: str = "",
-    engine: Engine | None = None,
+    engine: AnyEngine = None,
     progress: Progress = no_progress,
     **options: Any,
 ) -> Study:
@@ -99,7 +100,8 @@ def analyze(
     command
         The command line that the report shows.
     engine, progress
-        How work is spread, by default one thread a core; progress callback.
+        How work is spread: "local" (one thread a core, the default), "dask" (a cluster that is started on this
+        machine), or what :func:`headscape.open_engine` makes and takes; progress callback.
     **options
         Those of :func:`headscape.organize` (``n_iter``, ``alpha``, ...) and of the stages: ``noise`` and
         ``repetitions`` (folders), ``k``, ``p``, ``fields`` and ``sensitivity`` (entropy), ``lengths`` and
@@ -169,11 +171,11 @@ def analyze(
         "license": opened.license if isinstance(opened, Model) else "not stated",
         "input_hash": _hash(opened) if windows_of is None else windows_of.hash,
     }
-    with StudyFolder(out, parameters, about["input_hash"]) as folder:
+    with StudyFolder(out, parameters, about["input_hash"]) as folder, open_engine(engine) as spread:
         for stage in chosen:
             folder.require_same_options(stage, merged[stage.name])
         with told.step("capturing", 0.7 * CAPTURE_COST * expected) as tell:
-            data = _data(opened) if windows_of is None else windows_of.captured(folder, tell)
+            data = _data(opened) if windows_of is None else windows_of.captured(folder, spread, tell)
             if folder.path is not None and windows_of is None and not resumed:
                 data = save_data(data, folder.path)
             data = limited(data, parameters)
@@ -186,7 +188,7 @@ def analyze(
             inputs=None if windows_of is None else windows_of.inputs,
             arguments=() if windows_of is None else tuple(w.arguments for w in windows_of.windows),
             folder=folder.path,
-            engine=engine or LocalEngine(),
+            engine=spread,
         )
         if isinstance(opened, Study):
             _reuse_geometry(opened, folder, context)
@@ -216,11 +218,11 @@ class _ModelWindows:
         """A hash of everything the model is given."""
         return input_hash(self.windows)
 
-    def captured(self, folder: StudyFolder, progress: Progress) -> Capture:
+    def captured(self, folder: StudyFolder, engine: Engine, progress: Progress) -> Capture:
         """Return the capture; finished windows are read."""
         path = None if folder.path is None else folder.path / CAPTURE
         how = {name: self.parameters[name] for name in ("layers", "length", "sample", "seed")}
-        return capture_windows(self.model, self.windows, **how, path=path, progress=progress)
+        return capture_windows(self.model, self.windows, **how, path=path, engine=engine, progress=progress)
 
 
 def _check_counts(windows: int | None, length: int | None, seed: int) -> None:

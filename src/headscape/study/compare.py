@@ -5,11 +5,11 @@ import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from headscape.analysis.comparison.gromov_wasserstein import require_pot
 from headscape.analysis.comparison.window_test import LEVEL
-from headscape.engine import Engine, LocalEngine, Progress, no_progress
+from headscape.engine import Engine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.models.loading import Model
 from headscape.models.sample_text import sample_text
@@ -24,6 +24,7 @@ from headscape.study.comparison import (
     source_part,
     write_part,
 )
+from headscape.study.engines import AnyEngine, open_engine
 from headscape.study.pair_comparison import Opened, PairComparison
 from headscape.study.source import Source, open_source
 from headscape.study.source_words import about_source, original_heads, source_hash, source_names
@@ -56,7 +57,7 @@ def compare(
     seed: int = 0,
     tokenizer: Any = None,
     command: str = "",
-    engine: Engine | None = None,
+    engine: AnyEngine = None,
     progress: Progress = no_progress,
     **options: Any,
 ) -> Comparison:
@@ -146,8 +147,8 @@ def compare(
         "stack": stack,
         "seed": seed,
     }
-    run = _Run(None if out is None else Path(out), parameters, shared, options, engine or LocalEngine(), told)
-    with run:
+    folder = None if out is None else Path(out)
+    with open_engine(engine) as spread, _Run(folder, parameters, shared, options, spread, told) as run:
         networks = [
             run.source(i, source, of, limit)
             for i, (source, (_, of, limit)) in enumerate(zip(opened, given, strict=True))
@@ -177,8 +178,8 @@ class _Run:
         self.engine, self.told = engine, told
         self.store = None if folder is None else comparison_store(folder, parameters)
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *error: object) -> None:
         if self.store is not None:

@@ -55,6 +55,10 @@ class StudyFolder:
         """Tell whether a part is finished."""
         return part in self._results or (self._store is not None and self._store.has(part))
 
+    def has_sound(self, part: str) -> bool:
+        """Tell whether a part is finished and undamaged; one that is damaged is discarded, to be computed again."""
+        return part in self._results or (self._store is not None and self._store.sound(part))
+
     def read(self, part: str) -> Result:
         """Return a finished part."""
         if part not in self._results:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from headscape.engine import Engine, Progress, no_progress
+from headscape.engine import Progress, no_progress
 from headscape.study.analyze import analyze
+from headscape.study.engines import AnyEngine
 from headscape.study.source import open_source
 from headscape.study.study import Study
 
@@ -24,7 +25,7 @@ def head_patterns(
     heads: Iterable[tuple[int, int]] | None = None,
     seed: int = 0,
     tokenizer: Any = None,
-    engine: Engine | None = None,
+    engine: AnyEngine = None,
     progress: Progress = no_progress,
 ) -> pd.DataFrame:
     """Score the attention patterns of every head, and name the heads.

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from headscape.engine import LocalEngine
 from headscape.errors import FileFormatError, InputError
 from headscape.tensor.attention_record import (
     AttentionRecord,
@@ -347,7 +348,7 @@ class Capture:
         layers: Iterable[int] | None = None,
         heads: Iterable[tuple[int, int]] | None = None,
     ) -> NetworkTensor:
-        """Build the network tensor of one window, head by head.
+        """Build the network tensor of one window, layers side by side on local threads.
 
         Parameters
         ----------
@@ -363,24 +364,29 @@ class Capture:
 
         Notes
         -----
-        Time O(H L^2 d); memory 4 H L^2 bytes for the result and one head beside it. Heads that are not asked
+        Time O(H L^2 d); memory 4 H L^2 bytes for the result and a layer beside it. Heads that are not asked
         for are not read.
         """
         if field == WITHOUT_SINKS:
             return without_sinks(self.tensor(window, "probs", layers, heads))
         pairs = self._pairs(layers, heads)
-        data: Float32Array | None = None
-        for index, (layer, values) in enumerate(self._fields(window, pairs, field)):
-            if data is None:
-                # The head axis is the slowest in memory: each head is written, and later read, in one run.
-                data = np.empty((len(pairs), *values.shape), dtype=np.float32)
-            if values.shape != data.shape[1:]:
-                raise InputError(
-                    f"layer {layer} has {values.shape} queries x keys, but layer {pairs[0][0]} has "
-                    f"{data.shape[1:]}: choose layers of one size with layers=[...]."
-                )
-            data[index] = values
-        assert data is not None  # _pairs never returns nothing
+        groups = [list(group) for _, group in groupby(enumerate(pairs), key=lambda one: one[1][0])]
+        first = [values for _, values in self._fields(window, groups[0], field)]
+        # The head axis is the slowest in memory: each head is written, and later read, in one run.
+        data = np.empty((len(pairs), *first[0].shape), dtype=np.float32)
+        data[: len(first)] = first
+
+        def build(group: Sequence[tuple[int, tuple[int, int]]]) -> None:
+            for index, values in self._fields(window, group, field):
+                if values.shape != data.shape[1:]:
+                    raise InputError(
+                        f"layer {group[0][1][0]} has {values.shape} queries x keys, but layer {pairs[0][0]} has "
+                        f"{data.shape[1:]}: choose layers of one size with layers=[...]."
+                    )
+                data[index] = values
+
+        for _ in LocalEngine().map(build, groups[1:]):
+            pass
         return NetworkTensor(
             data.transpose(1, 2, 0),
             heads=pairs,
@@ -421,19 +427,17 @@ class Capture:
         return self._windows[window]
 
     def _fields(
-        self, window: int, pairs: Sequence[tuple[int, int]], field: str
+        self, window: int, group: Sequence[tuple[int, tuple[int, int]]], field: str
     ) -> Iterator[tuple[int, Float32Array]]:
-        """Yield layer and field of each head; whole layers are read at once, single heads one by one."""
-        source = self._window(window)
+        """Yield number and field of heads of one layer, which is read at once if all are asked for."""
+        source, layer = self._window(window), group[0][1][0]
         sizes = {info.layer: info.n_heads for info in self._layers if info.stack == self.stack}
-        for layer, of_layer in groupby(pairs, key=lambda pair: pair[0]):
-            heads = [head for _, head in of_layer]
-            if len(heads) == sizes[layer]:
-                record = source.record(self.stack, layer)
-                yield from ((layer, field_of_head(record, head, field)) for head in heads)
+        whole = source.record(self.stack, layer) if len(group) == sizes[layer] else None
+        for index, (_, head) in group:
+            if whole is not None:
+                yield index, field_of_head(whole, head, field)
             else:
-                for head in heads:
-                    yield layer, field_of_head(source.head(self.stack, layer, head), 0, field)
+                yield index, field_of_head(source.head(self.stack, layer, head), 0, field)
 
     def _pairs(
         self, layers: Iterable[int] | None, heads: Iterable[tuple[int, int]] | None

@@ -104,6 +104,10 @@ class StoredWindow:
     store: Store
     name: str
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process reads the arrays from the store itself."""
+        return type(self), (self.store, self.name)
+
     @cached_property
     def _part(self) -> Part:
         return self.store.read(self.name)

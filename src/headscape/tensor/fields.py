@@ -88,7 +88,10 @@ def probs(record: AttentionRecord, head: int) -> Float32Array:
     visible = record.visible_to(head)
     if not record.has_products and record.probs is not None:
         return np.where(visible, record.probs[head], np.float32(0.0))
-    values = np.where(visible, logits(record, head), np.float32(-np.inf))
+    values = logits(record, head)
+    if not record.has_products:
+        values = values.copy()  # they are the record's own
+    np.copyto(values, np.float32(-np.inf), where=~visible)
     top = values.max(axis=1, keepdims=True)
     sink = None if record.sinks is None else np.float32(record.sinks[head])
     if sink is not None:

@@ -155,6 +155,16 @@ class Part:
             group = zarr.open_group(files, mode="r", zarr_format=3)
             return cls(path, group, None if marker is None else marker["arrays"])
 
+    def verify(self) -> None:
+        """Raise unless every file that the marker lists is there, unchanged."""
+        marker = read_json_object(self.path / MARKER, self.path) or {"files": {}}
+        for key, (size, digest) in marker["files"].items():
+            file = self.path / key
+            with explain_read_errors(file, advice(self.path)):
+                data = file.read_bytes() if file.is_file() else None
+                if data is None or (len(data), file_digest(key, data)) != (size, digest):
+                    raise FileFormatError(f"{file} is {'missing' if data is None else 'damaged'}.")
+
     @property
     def attributes(self) -> dict[str, Any]:
         """The attributes that were written with the part."""

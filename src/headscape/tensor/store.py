@@ -201,6 +201,10 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the same folder, for reading."""
+        return type(self), (self.path.absolute(), self.header)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -217,6 +221,25 @@ class Store:
     def has(self, name: str) -> bool:
         """Tell whether a part is finished."""
         return (self.path / "parts" / name).is_dir()
+
+    def sound(self, name: str) -> bool:
+        """Tell whether a part is finished and all its files are as they were written; one that is not is discarded.
+
+        What a disk lost or tore is then computed again, as what was never finished.
+        """
+        if not self.has(name):
+            return False
+        try:
+            self.read(name).verify()
+        except FileFormatError as error:
+            logger.warning("%s It is computed again.", error)
+            damaged = self.path / "parts" / name
+            with explain_write_errors(damaged):
+                aside = damaged.with_name(f"{_PARTIAL}{uuid.uuid4().hex[:8]}-{name}")
+                damaged.rename(aside)
+                shutil.rmtree(aside, ignore_errors=True)
+            return False
+        return True
 
     @contextmanager
     def writing(self, name: str) -> Iterator[PartWriter]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,7 +53,7 @@ class TensorWindows:
         folders = sorted(folder for folder in Path(path).glob("window-*") if folder.is_dir())
         if [folder.name for folder in folders] != [window_name(i) for i in range(len(folders))]:
             raise FileFormatError(f"{path} lacks a window between others: run the same analysis again.")
-        return cls([_loader(folder) for folder in folders])
+        return cls([partial(load_tensor, folder.absolute()) for folder in folders])
 
     @property
     def n_windows(self) -> int:
@@ -144,14 +144,15 @@ class TensorWindows:
         given = self._tensors[window]
         if isinstance(given, NetworkTensor):
             return given
-        if self._loaded is None or self._loaded[0] != window:
+        loaded = self._loaded  # threads of a worker may share the windows
+        if loaded is None or loaded[0] != window:
             self._loaded = None
-            self._loaded = (window, given())
-        return self._loaded[1]
+            self._loaded = loaded = (window, given())
+        return loaded[1]
 
-
-def _loader(path: Path) -> Loader:
-    return lambda: load_tensor(path)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process loads files itself."""
+        return type(self), (self._tensors, self.provenance)
 
 
 def _limited(x: NetworkTensor, pairs: Sequence[tuple[int, int]]) -> NetworkTensor:

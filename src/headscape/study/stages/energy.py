@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscape.energy.causality import causal_stacks
+from headscape.energy.factors import module_factors
 from headscape.energy.invariants import judge_record
 from headscape.energy.judgement import Judgement, Status
-from headscape.energy.spectrum import energy_spectrum
 from headscape.energy.statements import Statement, energy_statements
 from headscape.energy.table import EnergyTables, energy_tables, pooled_tables
 from headscape.output import json_ready
@@ -75,6 +75,7 @@ class Energy(Stage):
     """Measures the energy field of every head, and tests what softmax attention must obey."""
 
     name, title, doing, cost = "energy", "Energy", "measuring energy", 1.1
+    concurrent = True
     columns = (
         Column("kv_head", "key-value head", "Number of the head's keys in its layer.", table=False),
         *(column for base in _COLUMNS for column in base.with_bounds("q25", "q75")),
@@ -227,9 +228,9 @@ def _spectra(window: Capture, records: Sequence[AttentionRecord]) -> Any:
     """Return the cumulative variance shares (head, component) of the energy field of every head."""
     curves = []
     for record in records:
-        for head in (head for layer, head in window.heads if layer == record.layer):
-            spectrum = energy_spectrum(record.queries[head], record.keys[record.kv_head(head)], record.scale)
-            curves.append(np.cumsum(spectrum.variance_shares))
+        factors = module_factors(record)
+        heads = (head for layer, head in window.heads if layer == record.layer)
+        curves += [np.cumsum(factors.spectrum(head).variance_shares) for head in heads]
     most = max(len(curve) for curve in curves)
     return np.stack([np.pad(curve, (0, most - len(curve)), mode="edge") for curve in curves]).astype(
         np.float32

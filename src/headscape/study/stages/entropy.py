@@ -43,6 +43,7 @@ class Entropy(Stage):
     """Ranks the heads by the l_p entropy of their coarse Haar coefficients."""
 
     name, title, doing, cost, needs = "entropy", "Haar entropy", "measuring entropies", 0.1, ("geometry",)
+    concurrent = True
     columns = (
         *Column(
             "haar_entropy",

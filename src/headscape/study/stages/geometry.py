@@ -23,6 +23,7 @@ class Geometry(Stage):
     """Organizes every window; the other stages use its trees."""
 
     name, title, doing, cost = "geometry", "Geometry of the heads", "organizing", ORGANIZING
+    concurrent = True
     options = (
         Option("n_iter", 3, "Iterations of the questionnaire."),
         Option("alpha", 0.0, "Folder weights fall with the level by 2^-alpha."),

@@ -1,5 +1,6 @@
 """The stage "patterns": what every head attends to - the first token, the previous one, repeats, separators, ..."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -43,6 +44,7 @@ class Patterns(Stage):
     """Scores the attention patterns of every head, and names the heads."""
 
     name, title, doing, cost = "patterns", "Attention patterns", "scoring attention patterns", 0.25
+    concurrent = True
     columns = (
         Column("name", "name", "What the head does, with its score; mixed if no pattern stands out."),
         Column("pattern", "pattern", "The name without its number.", table=False),
@@ -106,6 +108,10 @@ class Patterns(Stage):
         )
 
 
+# Observing a model changes it for the length of a pass.
+_ONE_PASS = threading.Lock()
+
+
 class _Probes:
     """Scores that need further forward passes: at most three for all windows of a study."""
 
@@ -155,7 +161,8 @@ class _Probes:
 
     def _captured(self, window: WindowInput) -> Capture:
         assert self.context.model is not None  # scores() asks
-        return probed(self.context.model, window, self.context.capture)
+        with _ONE_PASS:
+            return probed(self.context.model, window, self.context.capture)
 
 
 def _heads_first(x: NetworkTensor) -> NDArray[Any]:
@@ -238,10 +245,11 @@ def _scores(
         for start in range(part.start, part.stop, step)
     ]
 
-    def score(block: tuple[PatternScorer, slice]) -> PatternScores:
-        return block[0].scores(x[block[1]])
+    def score(number: int) -> PatternScores:
+        scorer, part = blocks[number]
+        return scorer.scores(x[part])
 
-    found = list(context.engine.map(score, blocks))
+    found = list(context.engine.map(score, range(len(blocks))))
     even = {scorer: scorer.chance() for scorer in scorers}
     sizes = [part.stop - part.start for _, part in blocks]
     names = dict.fromkeys(name for one in found for name in one.scores)

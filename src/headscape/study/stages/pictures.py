@@ -115,11 +115,13 @@ def _window(context: Context, number: int) -> tuple[Arrays, dict[str, Any]]:
 class _Draw:
     """Draws one head: bytes, and the value that they are multiples of, per kind of picture."""
 
+    heads: Sequence[_Head]
     kinds: tuple[str, ...]
     shape: tuple[int, int]
     order: tuple[NDArray[np.int64], ...]
 
-    def __call__(self, head: _Head) -> list[tuple[NDArray[np.uint8], float]]:
+    def __call__(self, place: int) -> list[tuple[NDArray[np.uint8], float]]:
+        head = self.heads[place]
         attention = _attention(head)
         seen = np.ones(attention.shape, dtype=bool)  # what is masked has no probability, and counts as such
         made = []
@@ -153,8 +155,8 @@ def _pictures(context: Context, number: int) -> tuple[Arrays, dict[str, Any]]:
         kinds = (*kinds, "organized")
         order = tuple(found_order[axis] for axis in ("query", "key"))
     side = _side(len(heads), kinds)
-    draw = _Draw(kinds, (min(size[0], side), min(size[1], side)), order)
-    found = list(context.engine.map(draw, heads))
+    draw = _Draw(heads, kinds, (min(size[0], side), min(size[1], side)), order)
+    found = list(context.engine.map(draw, range(len(heads))))
     arrays: Arrays = {}
     for place, kind in enumerate(kinds):
         arrays[kind] = np.stack([of_head[place][0] for of_head in found])

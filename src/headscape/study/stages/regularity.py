@@ -17,6 +17,7 @@ class Regularity(Stage):
     """Fits exponents, and says whether the softmax theorem's range is met."""
 
     name, title, doing, cost, needs = "regularity", "Regularity", "fitting exponents", 1.1, ("geometry",)
+    concurrent = True
     columns = (
         *(
             column
@@ -43,7 +44,7 @@ class Regularity(Stage):
             x = context.organized_tensor(piece, "logits")
         except InputError as error:
             raise NotApplicableError(str(error)) from error
-        return Result(fitted_exponents(x, context.organizations[piece].trees))
+        return Result(fitted_exponents(x, context.organizations[piece].trees, engine=context.engine))
 
     def sum_up(self, context: Context, results: Sequence[Result]) -> Outcome:
         """Return the median exponents over windows, and whether the theorem's range is met."""

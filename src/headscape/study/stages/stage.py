@@ -160,6 +160,9 @@ class Stage(ABC):
     cost
         Seconds that a piece takes at 270 heads and 256 tokens on 2 cores; only the expected time and the time left
         depend on it. :meth:`seconds` says how it grows.
+    concurrent
+        Whether threads may measure several windows at once; a stage that runs the model must let one thread at a time
+        do so.
     by_default, always
         Whether it runs by default, and whether also when only other stages are asked for.
     optional
@@ -175,6 +178,7 @@ class Stage(ABC):
     follows: ClassVar[tuple[str, ...]] = ()
     unit: ClassVar[Literal["window", "layer", "model"]] = "window"
     cost: ClassVar[float] = 1.0
+    concurrent: ClassVar[bool] = False
     by_default: ClassVar[bool] = True
     always: ClassVar[bool] = False
     optional: ClassVar[bool] = False

@@ -1,0 +1,166 @@
+"""The innermost steps of the L1 kernel, in vector operations that no compiler finds by itself.
+
+A panel holds the features of ``PANEL`` points, those of one feature side by side. A tile is a block of pairs of points:
+some points of one panel against one vector of points of another. Its sums stay in vector registers while the features
+pass by, as in a matrix product; nothing is summed across lanes.
+"""
+
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils as numba_cgutils
+from numba.extending import intrinsic as numba_intrinsic
+
+from headscape.geometry.arranged import PANEL
+
+cgutils: Any = numba_cgutils  # numba's own types know neither
+intrinsic: Any = numba_intrinsic
+
+_WIDE = bool(binding.get_host_cpu_features().get("avx512f", False))
+VECTOR_BYTES = 64 if _WIDE else 32
+"""Bytes of a vector; on processors with shorter ones the compiler takes two for one."""
+TILE_POINTS = 16 if _WIDE else 8
+"""Points of a tile: as many sums as fit into the registers with their operands."""
+
+
+@intrinsic
+def add_l1_tile(typing_context, x, p, i, q, j, begin, end, out):  # type: ignore[no-untyped-def]
+    """Add the L1 distances between points i, ... of panel p and one vector of points j, ... of panel q.
+
+    ``x`` (panel, feature, PANEL) is contiguous, ``out`` (point, point) float64. Features begin to end - 1, at least
+    one of them, are summed in the dtype of x.
+    """
+    place = types.int64
+    signature = types.void(x, place, place, place, place, place, place, out)
+    return signature, _code
+
+
+def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Build the loop over features."""
+    _prefer_long_vectors(builder.function)
+    x_type, out_type = signature.args[0], signature.args[-1]
+    data = context.make_array(x_type)(context, builder, arguments[0])
+    sums = context.make_array(out_type)(context, builder, arguments[-1])
+    p, i, q, j, begin, end = arguments[1:-1]
+    element = context.get_data_type(x_type.dtype)
+    lanes = VECTOR_BYTES * 8 // x_type.dtype.bitwidth
+    vector, doubles = ir.VectorType(element, lanes), ir.VectorType(ir.DoubleType(), lanes)
+    name = f"llvm.fabs.v{lanes}f{x_type.dtype.bitwidth}"
+    absolute = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector]), name)
+
+    def constant(value: int) -> Any:
+        return ir.Constant(ir.IntType(64), value)
+
+    panel = builder.mul(cgutils.unpack_tuple(builder, data.shape)[1], constant(PANEL))
+    row, column = builder.add(builder.mul(p, panel), i), builder.add(builder.mul(q, panel), j)
+    before = builder.block
+    loop, done = builder.append_basic_block("features"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    k = builder.phi(ir.IntType(64))
+    k.add_incoming(begin, before)
+    totals = [builder.phi(vector) for _ in range(TILE_POINTS)]
+    offset = builder.mul(k, constant(PANEL))
+    others = _vector_at(builder, data.data, builder.add(column, offset), vector)
+    new = []
+    for place, total in enumerate(totals):
+        one = builder.load(builder.gep(data.data, [builder.add(builder.add(row, offset), constant(place))]))
+        gap = builder.fsub(_everywhere(builder, one, vector), others)
+        new.append(builder.fadd(total, builder.call(absolute, [gap])))
+        total.add_incoming(ir.Constant(vector, None), before)
+        total.add_incoming(new[-1], loop)
+    following = builder.add(k, constant(1))
+    k.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
+    builder.position_at_end(done)
+    width = cgutils.unpack_tuple(builder, sums.shape)[1]
+    across = builder.add(builder.mul(q, constant(PANEL)), j)
+    for place, total in enumerate(new):
+        down = builder.add(builder.add(builder.mul(p, constant(PANEL)), i), constant(place))
+        at = builder.gep(sums.data, [builder.add(builder.mul(down, width), across)])
+        at = builder.bitcast(at, doubles.as_pointer())
+        wide = total if x_type.dtype == types.float64 else builder.fpext(total, doubles)
+        builder.store(builder.fadd(builder.load(at, align=8), wide), at, align=8)
+    return context.get_dummy_value()
+
+
+@intrinsic
+def copy_points(typing_context, x, to, source, at):  # type: ignore[no-untyped-def]
+    """Copy PANEL numbers from place ``at`` of a contiguous array to place ``to`` of another, counted from its start."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source = (_points(context, builder, signature, arguments, i) for i in (0, 2))
+        builder.store(builder.load(source, align=4), target, align=4)
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64, source, types.int64), code
+
+
+@intrinsic
+def add_points(typing_context, x, to, source, at):  # type: ignore[no-untyped-def]
+    """Add PANEL numbers from place ``at`` of a contiguous array to those at place ``to`` of another."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source = (_points(context, builder, signature, arguments, i) for i in (0, 2))
+        total = builder.fadd(builder.load(target, align=4), builder.load(source, align=4))
+        builder.store(total, target, align=4)
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64, source, types.int64), code
+
+
+@intrinsic
+def scale_points(typing_context, x, to, source, at, factor):  # type: ignore[no-untyped-def]
+    """Write PANEL numbers from place ``at`` of a contiguous array, times a factor, to place ``to`` of another."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source = (_points(context, builder, signature, arguments, i) for i in (0, 2))
+        values = builder.load(source, align=4)
+        builder.store(builder.fmul(values, _everywhere(builder, arguments[4], values.type)), target, align=4)
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64, source, types.int64, x.dtype), code
+
+
+@intrinsic
+def any_point(typing_context, x, at):  # type: ignore[no-untyped-def]
+    """Tell whether one of PANEL numbers at place ``at`` of a contiguous array differs from zero."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values = builder.load(_points(context, builder, signature, arguments, 0), align=4)
+        differ = builder.fcmp_unordered("!=", values, ir.Constant(values.type, None))
+        bits = ir.IntType(PANEL)
+        return builder.icmp_unsigned("!=", builder.bitcast(differ, bits), ir.Constant(bits, 0))
+
+    return types.boolean(x, types.int64), code
+
+
+def _points(context: Any, builder: Any, signature: Any, arguments: Any, number: int) -> Any:
+    """Return a pointer to PANEL numbers of the array among the arguments; its place is the argument after it."""
+    _prefer_long_vectors(builder.function)
+    kind = signature.args[number]
+    data = context.make_array(kind)(context, builder, arguments[number]).data
+    vector = ir.VectorType(context.get_data_type(kind.dtype), PANEL)
+    return builder.bitcast(builder.gep(data, [arguments[number + 1]]), vector.as_pointer())
+
+
+def _vector_at(builder: Any, data: Any, place: Any, vector: Any) -> Any:
+    """Load a vector; arrays are aligned to their elements only."""
+    pointer = builder.bitcast(builder.gep(data, [place]), vector.as_pointer())
+    return builder.load(pointer, align=4)
+
+
+def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
+    """Return a vector that holds one value in every lane."""
+    nothing = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(
+        first, nothing, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None)
+    )
+
+
+def _prefer_long_vectors(function: Any) -> None:
+    """Let the compiler use 512-bit registers, which it avoids by default; other processors ignore the attribute."""
+    # llvmlite lets only attributes pass that it knows; this one is a plain string to LLVM.
+    set.add(function.attributes, f'"prefer-vector-width"="{VECTOR_BYTES * 8}"')

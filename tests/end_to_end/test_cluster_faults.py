@@ -1,0 +1,337 @@
+"""Faults of a cluster, with a real scheduler and real workers on loopback: nothing that is finished is lost."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed")
+
+import headscape as hs
+from cli_runs import environment, headscape, one_line, one_object
+from headscape.engine import LocalEngine, dask
+from headscape.engine.dask import DaskEngine
+from headscape.errors import EngineError
+from headscape.geometry.streamed_geometry import streamed_heads
+
+pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="looks into /proc")
+
+
+@contextmanager
+def process(*arguments, **options):
+    """Run a Python module until the block ends."""
+    command = [sys.executable, "-m", *map(str, arguments)]
+    given = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "env": environment(),
+        **options,
+    }
+    with subprocess.Popen(command, **given) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def waited(condition, seconds=90):
+    """Wait until something is true, and return it."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not become true"
+        time.sleep(0.05)
+    return found
+
+
+@contextmanager
+def scheduler():
+    """A scheduler of its own process, and its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = ("--host", "127.0.0.1", "--port", port, "--no-dashboard", "--no-show")
+    with process("distributed.cli.dask_scheduler", *arguments) as running:
+        waited(lambda: listens(port))
+        yield running, f"tcp://127.0.0.1:{port}"
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def worker(address, folder, *more, **options):
+    """A worker process without a nanny that would start it anew."""
+    arguments = (
+        address,
+        "--nthreads",
+        1,
+        "--local-directory",
+        folder,
+        "--no-dashboard",
+        "--host",
+        "127.0.0.1",
+    )
+    return process("distributed.cli.dask_worker", *arguments, *(more or ("--no-nanny",)), **options)
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    queries, keys = rng.normal(size=(4, 2, 3, 24, 4)), rng.normal(size=(4, 2, 3, 24, 4))
+    return hs.Capture.from_arrays(queries, keys).save(tmp_path_factory.mktemp("faults") / "capture")
+
+
+class Meeting:
+    """A task that says that it runs, and waits until it may go on."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __call__(self, task):
+        # Whoever comes first waits; a second try of the same task goes through.
+        try:
+            Path(self.folder, f"{task}").write_text(str(os.getpid()), encoding="utf-8")
+            waits = not Path(self.folder, f"{task}-again").exists()
+            Path(self.folder, f"{task}-again").touch()
+            while waits and not Path(self.folder, "go").exists():
+                time.sleep(0.05)
+        except OSError as error:
+            raise RuntimeError(str(error)) from error
+        return task * task
+
+
+def mapped(engine, folder, n=6):
+    """Map in a thread; return the thread and the list that its results or its error go to."""
+    found = []
+
+    def run():
+        try:
+            found.extend(engine.map(Meeting(folder), range(n)))
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, found
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_killed_in_the_middle_or_silent_for_a_while(tmp_path, number):
+    """What it was doing is done by another one; a worker that stops answering is waited for."""
+    with scheduler() as (_, address), ExitStack() as stack:
+        workers = [stack.enter_context(worker(address, tmp_path / str(i))) for i in range(2)]
+        engine = stack.enter_context(DaskEngine(address))
+        waited(lambda: engine.workers == 2)
+        (tmp_path / "meet").mkdir()
+        thread, found = mapped(engine, tmp_path / "meet")
+        running = waited(
+            lambda: [p for p in (tmp_path / "meet").glob("*") if p.name.isdigit() and p.read_text()]
+        )
+        victim = int(running[0].read_text())
+        assert victim in {one.pid for one in workers}
+        os.kill(victim, number)
+        (tmp_path / "meet" / "go").touch()
+        if number == signal.SIGSTOP:
+            time.sleep(3)
+            os.kill(victim, signal.SIGCONT)
+        thread.join(120)
+        assert found == [n * n for n in range(6)]
+
+
+def test_all_workers_killed_and_new_ones_come(tmp_path):
+    """The function went down with them, and is sent again."""
+    with scheduler() as (_, address), ExitStack() as stack:
+        first = stack.enter_context(worker(address, tmp_path / "a"))
+        engine = stack.enter_context(DaskEngine(address))
+        (tmp_path / "meet").mkdir()
+        thread, found = mapped(engine, tmp_path / "meet", 3)
+        waited(lambda: [p for p in (tmp_path / "meet").glob("*") if p.name.isdigit() and p.read_text()])
+        first.kill()
+        (tmp_path / "meet" / "go").touch()
+        stack.enter_context(worker(address, tmp_path / "b"))
+        thread.join(120)
+        assert found == [0, 1, 4]
+
+
+def test_the_scheduler_lost_is_one_error_and_a_rerun_resumes(tmp_path, capture, monkeypatch):
+    monkeypatch.setattr(dask, "PATIENCE", 5.0)
+    with ExitStack() as stack:
+        running, address = stack.enter_context(scheduler())
+        stack.enter_context(worker(address, tmp_path / "a"))
+        engine = stack.enter_context(DaskEngine(address))
+
+        def lose(stage, done, total):
+            if stage == "EMD of head" and done == 3:
+                running.kill()
+                running.wait()
+
+        with pytest.raises(EngineError, match="What was finished is kept"):
+            streamed_heads(capture, path=tmp_path / "run", engine=engine, progress=lose)
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "parts").glob("block-*")}
+    assert len(kept) >= 2
+    found = streamed_heads(capture, path=tmp_path / "run", engine=LocalEngine(1)).geometry.emd
+    assert all((tmp_path / "run" / "parts" / name).stat().st_mtime_ns == at for name, at in kept.items())
+    np.testing.assert_allclose(found, streamed_heads(capture).geometry.emd, rtol=1e-6)
+
+
+def eat(megabytes):
+    """Take memory, at a pace at which a nanny can see it."""
+    held = []
+    for _ in range(megabytes // 20):
+        held.append(np.ones(20 * 2**17))
+        time.sleep(0.05)
+    return len(held)
+
+
+def test_a_worker_out_of_memory(tmp_path, monkeypatch):
+    """It is ended by its nanny before the machine suffers, and small tasks go on; a task too large is one error."""
+    with scheduler() as (_, address), ExitStack() as stack:
+        more = ("--nanny", "--memory-limit", "600MiB", "--nworkers", 1)
+        quick = {**environment(), "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
+        stack.enter_context(worker(address, tmp_path / "a", *more, env=quick))
+        engine = stack.enter_context(DaskEngine(address))
+        assert list(engine.map(eat, [40, 40])) == [2, 2]
+        with pytest.raises(EngineError, match="memory"):
+            list(engine.map(eat, [4000]))
+        assert list(engine.map(eat, [40])) == [2]
+
+
+class Cable:
+    """The connection between a worker and its scheduler, which can be cut and mended."""
+
+    def __init__(self, port):
+        self._target, self._pairs, self._cut = port, [], False
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self._server.accept()
+                if self._cut:
+                    near.close()
+                    continue
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                return
+            self._pairs += [near, far]
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+
+    def _carry(self, one, other):
+        try:
+            while data := one.recv(1 << 16):
+                other.sendall(data)
+        except OSError:
+            pass
+        finally:
+            for end in (one, other):
+                end.close()
+
+    def cut(self):
+        self._cut = True
+        while self._pairs:
+            end = self._pairs.pop()
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def mend(self):
+        self._cut = False
+
+
+def test_a_worker_that_loses_the_network_for_a_while(tmp_path):
+    with scheduler() as (_, address), ExitStack() as stack:
+        cable = Cable(int(address.rsplit(":", 1)[1]))
+        stack.enter_context(worker(cable.address, tmp_path / "far", "--nanny", "--nworkers", 1))
+        engine = stack.enter_context(DaskEngine(address))
+        (tmp_path / "meet").mkdir()
+        thread, found = mapped(engine, tmp_path / "meet", 4)
+        waited(lambda: [p for p in (tmp_path / "meet").glob("*") if p.name.isdigit() and p.read_text()])
+        cable.cut()
+        (tmp_path / "meet" / "go").touch()
+        time.sleep(2)
+        cable.mend()
+        stack.enter_context(worker(address, tmp_path / "near"))
+        thread.join(120)
+        assert found == [0, 1, 4, 9]
+
+
+def test_a_disk_full_on_one_worker(tmp_path, capture):
+    """Workers write nothing: one whose folder takes no byte more computes as the others do."""
+    full = tmp_path / "full"
+    full.mkdir()
+    code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
+    with scheduler() as (_, address), ExitStack() as stack:
+        stack.enter_context(worker(address, full))
+        engine = stack.enter_context(DaskEngine(address))
+        engine.client.run(exec, code)  # every write to a file fails from now on, as on a full disk
+        found = streamed_heads(capture, path=tmp_path / "run", engine=engine).geometry.emd
+    np.testing.assert_allclose(found, streamed_heads(capture).geometry.emd, rtol=1e-6)
+
+
+def test_torn_and_deleted_chunks_are_noticed_and_computed_again(tmp_path, capture):
+    options = {"out": tmp_path / "study", "stages": ["entropy", "energy"]}
+    first = hs.analyze(capture, **options)
+    parts = tmp_path / "study" / "parts"
+    torn = next(p for p in (parts / "geometry-window-00001").glob("head.emd/c/**/*") if p.is_file())
+    torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
+    next(p for p in (parts / "energy-window-00002").glob("*/c/**/*") if p.is_file()).unlink()
+    kept = (parts / "energy-window-00001").stat().st_mtime_ns
+    again = hs.analyze(capture, **options)
+    assert (again.heads == first.heads).all().all()
+    assert (parts / "energy-window-00001").stat().st_mtime_ns == kept
+
+
+def test_ctrl_c_stops_in_seconds_and_keeps_what_is_done(tmp_path, capture):
+    command = ("organize", tmp_path / "big", "--memory", "2GiB", "--engine", "dask", "--workers", 1)
+    rng = np.random.default_rng(0)
+    queries, keys = rng.normal(size=(1, 4, 16, 256, 8)), rng.normal(size=(1, 4, 16, 256, 8))
+    hs.Capture.from_arrays(queries, keys).save(tmp_path / "big")
+    code = "from headscape.cli.main import run; run()"
+    arguments = [sys.executable, "-c", code, *map(str, command), "-o", str(tmp_path / "out")]
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment()}
+    blocks = tmp_path / "out" / "blocks" / "parts"
+    with subprocess.Popen(arguments, **given, start_new_session=True) as running:
+        waited(lambda: running.poll() is not None or list(blocks.glob("block-*")), 300)
+        assert running.poll() is None, running.stderr.read()
+        start = time.monotonic()
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to the workers too
+        _, said = running.communicate(timeout=120)
+        assert time.monotonic() - start < 60
+    assert running.returncode == 130, said
+    assert "Traceback" not in said
+    kept = {path.name: path.stat().st_mtime_ns for path in blocks.glob("block-*")}
+    assert kept
+    one_object(headscape(*command[:4], "-o", tmp_path / "out", "--json", "--threads", 1))
+    assert all(
+        (blocks / name).stat().st_mtime_ns == at for name, at in kept.items() if (blocks / name).exists()
+    )
+
+
+def test_memory_and_dry_run(tmp_path, capture):
+    folder = capture._windows[0].store.path
+    arguments = ("organize", folder, "-o", tmp_path / "out", "--threads", 1)
+    plan = one_object(headscape(*arguments, "--memory", "1GiB", "--dry-run", "--json"))
+    assert plan["heads"] == 6
+    assert plan["memory_bytes"] <= 2**30
+    assert plan["expected_seconds"] > 0
+    assert not (tmp_path / "out").exists()
+    summary = one_object(headscape(*arguments, "--memory", "1GiB", "--json"))
+    assert summary["axes"]["head"]["points"] == 6
+    loaded = hs.Organization.load(tmp_path / "out" / "organization")
+    np.testing.assert_allclose(loaded.emd["head"], streamed_heads(capture).geometry.emd, rtol=1e-6)
+    one_line(headscape(*arguments, "--memory", "lots"), "4GiB")
+    one_line(headscape(*arguments, "--memory", "1MiB"), "at least")
+    one_line(headscape(*arguments, "--dry-run"), "--memory")

@@ -53,22 +53,22 @@ class Cost:
         return (self.affinities + self.fields + self.averages + self.distances) / self.workers
 
 
-def streamed_cost(plan: BlockPlan, rates: Rates) -> Cost:
-    """Return what a plan costs at these rates.
+def streamed_cost(plan: BlockPlan, rates: Rates, share: float = 1.0) -> Cost:
+    """Return what a plan costs at these rates, if a share of the terms of the EMD is summed up.
 
     Examples
     --------
     >>> plan = BlockPlan(1024, 2048, 2048, 3300, 3300, block=100, workers=2, memory=4 << 30)
     >>> cost = streamed_cost(plan, Rates(2e10, 1e8, 3e8, 2e10))
     >>> round(cost.distances), round(cost.seconds)
-    (285, 1148)
+    (285, 1138)
     """
     area = plan.queries * plan.keys
     return Cost(
         affinities=plan.heads * 2 * area * (plan.queries + plan.keys) / rates.products,
         fields=plan.heads * area * (1 + ROWS_AGAIN) / rates.entries,
-        averages=plan.heads * plan.query_folders * (plan.keys + plan.key_folders) / rates.sums,
-        distances=plan.differences / rates.differences,
+        averages=plan.heads * plan.query_folders * (plan.keys + share * plan.key_folders) / rates.sums,
+        distances=share * plan.differences / rates.differences,
         workers=plan.workers,
     )
 

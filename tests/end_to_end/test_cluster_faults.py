@@ -164,11 +164,11 @@ def test_all_workers_killed_and_new_ones_come(tmp_path):
 
 
 def test_the_scheduler_lost_is_one_error_and_a_rerun_resumes(tmp_path, capture, monkeypatch):
-    monkeypatch.setattr(dask, "PATIENCE", 5.0)
     with ExitStack() as stack:
         running, address = stack.enter_context(scheduler())
         stack.enter_context(worker(address, tmp_path / "a"))
         engine = stack.enter_context(DaskEngine(address))
+        monkeypatch.setattr(dask, "PATIENCE", 5.0)
 
         def lose(stage, done, total):
             if stage == "EMD of head" and done == 3:
@@ -193,12 +193,11 @@ def eat(megabytes):
     return len(held)
 
 
-def test_a_worker_out_of_memory(tmp_path, monkeypatch):
+def test_a_worker_out_of_memory(tmp_path):
     """It is ended by its nanny before the machine suffers, and small tasks go on; a task too large is one error."""
     with scheduler() as (_, address), ExitStack() as stack:
         more = ("--nanny", "--memory-limit", "600MiB", "--nworkers", 1)
-        quick = {**environment(), "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
-        stack.enter_context(worker(address, tmp_path / "a", *more, env=quick))
+        stack.enter_context(worker(address, tmp_path / "a", *more))
         engine = stack.enter_context(DaskEngine(address))
         assert list(engine.map(eat, [40, 40])) == [2, 2]
         with pytest.raises(EngineError, match="memory"):

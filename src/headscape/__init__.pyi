@@ -74,6 +74,7 @@ from .study.check import check as check
 from .study.check_report import CheckReport as CheckReport
 from .study.compare import compare as compare
 from .study.comparison import Comparison as Comparison
+from .study.engines import open_engine as open_engine
 from .study.head_patterns import head_patterns as head_patterns
 from .study.reproduction.reproduce import Reproduction as Reproduction
 from .study.reproduction.reproduce import reproduce as reproduce

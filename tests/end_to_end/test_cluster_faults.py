@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("distributed")
 
 import headscape as hs
-from cli_runs import environment, headscape, one_line, one_object
+from cli_runs import environment, headscape, headscape_here, one_line, one_object
 from headscape.engine import LocalEngine, dask
 from headscape.engine.dask import DaskEngine
 from headscape.errors import EngineError
@@ -164,11 +164,11 @@ def test_all_workers_killed_and_new_ones_come(tmp_path):
 
 
 def test_the_scheduler_lost_is_one_error_and_a_rerun_resumes(tmp_path, capture, monkeypatch):
-    monkeypatch.setattr(dask, "PATIENCE", 5.0)
     with ExitStack() as stack:
         running, address = stack.enter_context(scheduler())
         stack.enter_context(worker(address, tmp_path / "a"))
         engine = stack.enter_context(DaskEngine(address))
+        monkeypatch.setattr(dask, "PATIENCE", 5.0)
 
         def lose(stage, done, total):
             if stage == "EMD of head" and done == 3:
@@ -197,9 +197,9 @@ def test_a_worker_out_of_memory(tmp_path, monkeypatch):
     """It is ended by its nanny before the machine suffers, and small tasks go on; a task too large is one error."""
     with scheduler() as (_, address), ExitStack() as stack:
         more = ("--nanny", "--memory-limit", "600MiB", "--nworkers", 1)
-        quick = {**environment(), "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
-        stack.enter_context(worker(address, tmp_path / "a", *more, env=quick))
+        stack.enter_context(worker(address, tmp_path / "a", *more))
         engine = stack.enter_context(DaskEngine(address))
+        monkeypatch.setattr(dask, "LOSSES", 1)
         assert list(engine.map(eat, [40, 40])) == [2, 2]
         with pytest.raises(EngineError, match="memory"):
             list(engine.map(eat, [4000]))
@@ -320,18 +320,20 @@ def test_ctrl_c_stops_in_seconds_and_keeps_what_is_done(tmp_path, capture):
     )
 
 
-def test_memory_and_dry_run(tmp_path, capture):
+def test_memory_and_dry_run(tmp_path, capture, monkeypatch, capsys):
     folder = capture._windows[0].store.path
     arguments = ("organize", folder, "-o", tmp_path / "out", "--threads", 1)
-    plan = one_object(headscape(*arguments, "--memory", "1GiB", "--dry-run", "--json"))
+    plan = one_object(
+        headscape_here(monkeypatch, capsys, *arguments, "--memory", "1GiB", "--dry-run", "--json")
+    )
     assert plan["heads"] == 6
     assert plan["memory_bytes"] <= 2**30
     assert plan["expected_seconds"] > 0
     assert not (tmp_path / "out").exists()
-    summary = one_object(headscape(*arguments, "--memory", "1GiB", "--json"))
+    summary = one_object(headscape_here(monkeypatch, capsys, *arguments, "--memory", "1GiB", "--json"))
     assert summary["axes"]["head"]["points"] == 6
     loaded = hs.Organization.load(tmp_path / "out" / "organization")
     np.testing.assert_allclose(loaded.emd["head"], streamed_heads(capture).geometry.emd, rtol=1e-6)
-    one_line(headscape(*arguments, "--memory", "lots"), "4GiB")
-    one_line(headscape(*arguments, "--memory", "1MiB"), "at least")
-    one_line(headscape(*arguments, "--dry-run"), "--memory")
+    wrong = {("--memory", "lots"): "4GiB", ("--memory", "1MiB"): "at least", ("--dry-run",): "--memory"}
+    for options, words in {**wrong, ("--memory", "1GiB", "--share", "2"): "--share"}.items():
+        one_line(headscape_here(monkeypatch, capsys, *arguments, *options), words)

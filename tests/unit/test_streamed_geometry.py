@@ -93,6 +93,13 @@ def test_an_interrupted_run_resumes_and_damage_is_computed_again(capture, tmp_pa
     assert (found.geometry.emd == streamed_heads(capture).geometry.emd).all()
 
 
+def test_a_share_of_the_terms(capture):
+    exact, found = (streamed_heads(capture, share=share, dtype=np.float64) for share in (1.0, 0.3))
+    assert exact.sample is None
+    assert found.sample.relative_error() < 0.3
+    assert np.corrcoef(exact.geometry.emd.ravel(), found.geometry.emd.ravel())[0, 1] > 0.98
+
+
 def test_memory_that_does_not_suffice(capture):
     with pytest.raises(InputError, match="memory must be at least"):
         streamed_heads(capture, memory=1 << 20)

@@ -51,6 +51,12 @@ def organize(
             help="Organize the heads of a capture, without its tensor, in this much memory, for example 4GiB."
         ),
     ] = None,
+    share: Annotated[
+        float,
+        typer.Option(
+            help="With --memory: estimate distances from this share of their terms, and say the error."
+        ),
+    ] = 1.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --memory: say what it would take, and end.")
     ] = False,
@@ -66,8 +72,8 @@ def organize(
     check_given([source], given)
     formats, inputs = formats_of(given.figures), inputs_of(given)
     limit = None if memory is None else bytes_of(memory, "--memory")
-    if limit is None and dry_run:
-        raise InputError("--dry-run says what --memory would take: specify that too.")
+    if limit is None and (dry_run or share != 1.0):
+        raise InputError(f"{'--dry-run' if dry_run else '--share'} goes with --memory: specify that too.")
     from headscape.geometry.organization import organize as organize_tensor
     from headscape.geometry.questionnaire import Questionnaire
     from headscape.report.geometry_figures import organization_figures
@@ -77,6 +83,7 @@ def organize(
 
     require_integer(window, "--window", 0, MAX_WINDOWS)
     require_number(max_memory, "--max-memory", 1, 2**24)
+    require_number(share, "--share", 1e-4, 1)
     parameters: dict[str, Any] = {
         "n_iter": n_iter,
         "init": init,
@@ -95,10 +102,10 @@ def organize(
         if limit is not None:
             capture = capture_of(found, given.stack)
             if dry_run:
-                tell_plan(planned(capture, window, limit, engine), given)
+                tell_plan(planned(capture, window, limit, share, engine), given)
                 return
             weights = {"alpha": alpha or 0.0, "beta": 1.0 if beta is None else beta}
-            options = {**parameters, **weights}
+            options = {**parameters, **weights, "share": share}
             result = organize_heads(capture, window, folder, limit, options, given, engine, progress)
             result.save(folder / "organization")
             _tell(

@@ -42,14 +42,15 @@ def capture_of(source: Any, stack: str | None) -> Any:
     return data.select(stack)
 
 
-def planned(capture: Any, window: int, memory: int, engine: Any) -> dict[str, Any]:
+def planned(capture: Any, window: int, memory: int, share: float, engine: Any) -> dict[str, Any]:
     """Return what the work will take: blocks, bytes, seconds."""
     from headscape.geometry.streamed_geometry import expected_plan, require_memory
     from headscape.study.streamed_cost import measured_rates, streamed_cost
 
     require_memory(capture, window, memory, engine)
     plan = expected_plan(capture, window, memory, engine)
-    cost = streamed_cost(plan, measured_rates())
+    d = capture.record(window, capture.layers[0]).head_dim
+    cost = streamed_cost(plan, measured_rates(), share, d)
     return {
         "heads": plan.heads,
         "queries": plan.queries,
@@ -58,7 +59,7 @@ def planned(capture: Any, window: int, memory: int, engine: Any) -> dict[str, An
         "workers": plan.workers,
         "blocks": plan.n_blocks,
         "memory_bytes": plan.memory,
-        "expected_seconds": round(cost.seconds, 1),
+        "expected_seconds": float(f"{cost.seconds:.3g}"),
     }
 
 
@@ -92,9 +93,13 @@ def organize_heads(
         name: parameters[name] for name in ("alpha", "beta", "tree", "eps_scale", "tree_constant", "n_eigs")
     }
     if not (given.quiet or given.json):
-        progress.announce(in_sentences(planned(capture, window, memory, engine)))
+        progress.announce(in_sentences(planned(capture, window, memory, parameters["share"], engine)))
     more: Any = {"path": folder / "blocks", "engine": engine, "progress": progress}
-    found = streamed_heads(capture, window, field=field, memory=memory, **how, **more).geometry
+    share = {"share": parameters["share"], "seed": given.seed}
+    streamed = streamed_heads(capture, window, field=field, memory=memory, **how, **share, **more)
+    found, sample = streamed.geometry, streamed.sample
+    if sample is not None:
+        share |= sample.summary()
     nan = float("nan")
     return Organization(
         trees={"head": found.tree},
@@ -103,7 +108,7 @@ def organize_heads(
         eigenpairs={"head": found.eigenpairs},
         history={"head": (Iteration(found.tree, nan, nan),)},
         warnings=(),
-        parameters={**how, "n_iter": 1, "window": window, "axes": ["head"]},
+        parameters={**how, **share, "n_iter": 1, "window": window, "axes": ["head"]},
         input_hash=str(capture.provenance.get("input_hash", "")),
         heads=capture.heads,
         field=field,

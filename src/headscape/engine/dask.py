@@ -6,6 +6,7 @@ elsewhere; functions that went down with the last worker that held them are sent
 """
 
 import contextlib
+import itertools
 import logging
 import pickle
 import time
@@ -29,8 +30,8 @@ POLL = 1.0
 """Seconds after which an engine that waits for a result looks whether there is still somebody to give it."""
 PATIENCE = 60.0
 """Seconds without a single worker after which a run gives up."""
-RESENDS = 10
-"""How often a function is sent again to workers that lost it."""
+LOSSES = 3
+"""How often the workers may be lost over the same task."""
 _RESUME = "What was finished is kept; the same command resumes from there."
 # Spilling to disk would let a full disk of a worker spoil a run; results are small and leave at once.
 _CONFIG = {
@@ -39,6 +40,8 @@ _CONFIG = {
     "distributed.comm.retry.count": 3,
     "distributed.admin.large-graph-warning-threshold": "1GiB",
 }
+# A terminal sends Ctrl-C to all processes; workers are ended by the one that started them.
+_IGNORE_INTERRUPTS = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
 
 
 class DaskEngine:
@@ -99,6 +102,7 @@ class DaskEngine:
                     memory_limit=memory,
                     dashboard_address=None,
                     silence_logs=logging.CRITICAL,
+                    preload=[_IGNORE_INTERRUPTS],
                 )
             )
         try:
@@ -155,21 +159,24 @@ class DaskEngine:
 
     def _first(self, waiting: "deque[tuple[bytes, Future]]", sent: "_Sent") -> Any:
         """Return the result that is due, sending everything again if its workers lost it."""
-        while True:
+        for losses in itertools.count(1):
             future = waiting[0][1]
             try:
                 result = self._result(future)
             except (FutureCancelledError, KeyError) as error:
                 if isinstance(error, KeyError) and future.status == "error":
                     raise  # of the function itself
+                if losses > LOSSES:
+                    raise self._too_large() from error
                 self._require_workers()
-                sent.again(error)
+                sent.again()
                 for place, (other, old) in enumerate(waiting):
                     if old.status != "finished" or place == 0:
                         waiting[place] = (other, sent.submit(other))
                 continue
             waiting.popleft()
             return result
+        raise AssertionError  # the count has no end
 
     def _result(self, future: Future) -> Any:
         """Wait for a result as long as there is a scheduler, and now and then a worker."""
@@ -178,10 +185,7 @@ class DaskEngine:
             try:
                 return future.result(timeout=POLL)
             except KilledWorker as error:
-                raise EngineError(
-                    "workers were lost again and again while they ran the same task, most likely for want of memory. "
-                    f"Give workers more memory, run fewer per machine, or lower --memory. {_RESUME}"
-                ) from error
+                raise self._too_large() from error
             except TimeoutError:
                 if future.status == "error":
                     raise  # of the function itself
@@ -194,6 +198,12 @@ class DaskEngine:
             lonely = None if there else (lonely or time.monotonic())
             if lonely is not None and time.monotonic() - lonely > PATIENCE:
                 raise self._lost()
+
+    def _too_large(self) -> EngineError:
+        return EngineError(
+            "workers were lost again and again while they ran the same task, most likely for want of memory. Give "
+            f"workers more memory, run fewer per machine, or lower --memory. {_RESUME}"
+        )
 
     def _lost(self) -> EngineError:
         return EngineError(
@@ -227,16 +237,13 @@ class _Sent:
     """A function on its workers, and the tasks that it is applied to there."""
 
     def __init__(self, client: Client, function: Callable[[Any], Any]) -> None:
-        self._client, self._function, self._resent = client, _Packed(function), 0
+        self._client, self._function = client, _Packed(function)
         self._shared = self._scatter()
 
     def submit(self, task: bytes) -> Future:
         return self._client.submit(_call, self._shared, task, pure=False)
 
-    def again(self, error: BaseException) -> None:
-        self._resent += 1
-        if self._resent > RESENDS:
-            raise EngineError(f"workers lost what they were given {RESENDS} times. {_RESUME}") from error
+    def again(self) -> None:
         logger.warning("workers were lost; what they were given is sent again")
         self._shared = self._scatter()
 

@@ -6,8 +6,8 @@ folders are taken in the order in which they begin, so that a block needs few ro
 averages of all heads over its block.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -224,18 +224,32 @@ class HeadBlocks:
         n = len(self.folders)
         return [range(start, min(start + block, n)) for start in range(0, n, block)]
 
+    def of_heads(self, heads: Sequence[tuple[int, int]]) -> "HeadBlocks":
+        """Return the same blocks of some heads."""
+        return replace(self, capture=self.capture.select(heads=heads))
+
     def distances(self, task: range) -> NDArray[np.float64]:
         """Return what one block contributes to the EMDs."""
+        return l1_distances(self.features(task))
+
+    def features(self, task: range) -> NDArray[Any]:
+        """Return the (head, feature) weighted averages over a block of outer and all inner folders."""
+        out = np.empty((len(self.capture.heads), len(task) * self.inner.n_folders), dtype=self.dtype)
+        for place, sums in enumerate(self.folder_rows(task)):
+            self._write_features(sums, out[place])
+        return out
+
+    def folder_rows(self, task: range) -> Iterator[NDArray[np.float64]]:
+        """Yield for every head its weighted sums over a block of outer folders, keys in the order of their tree."""
         chosen = self.folders[task.start : task.stop]
         start, size = self.outer.folders.start[chosen], self.outer.folders.size[chosen]
         stop = start + size
         first, last = int(start.min()), int(stop.max())
         rows = self.outer.order[first:last]
-        features = np.empty((len(self.capture.heads), len(chosen) * self.inner.n_folders), dtype=self.dtype)
-        for place, values in enumerate(self._rows(rows)):
+        for values in self._rows(rows):
             sums = _range_sums(values, start - first, stop - first)
-            self._write_features(sums * self.outer_weight[chosen, None], features[place])
-        return l1_distances(features)
+            sums *= self.outer_weight[chosen, None]
+            yield sums
 
     def _rows(self, rows: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
         """Yield some rows of every head, keys in the order of their tree, with a row of zeros after the last."""

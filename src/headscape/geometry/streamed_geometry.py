@@ -21,6 +21,7 @@ from headscape.geometry.data_order import data_order
 from headscape.geometry.head_geometry import HeadGeometry
 from headscape.geometry.leaf_order import ordered_leaves
 from headscape.geometry.partition_tree import PartitionTree
+from headscape.geometry.sampled_emd import SampledEMD, sampled_head_emd
 from headscape.geometry.streamed_emd import (
     DEFAULT_MEMORY,
     LOCAL_BASE,
@@ -47,6 +48,8 @@ class StreamedHeads:
 
     geometry: HeadGeometry
     trees: dict[str, PartitionTree]
+    sample: SampledEMD | None = None
+    """The estimated EMD with its standard error, if only a share of the terms was summed up."""
 
 
 def streamed_heads(
@@ -61,6 +64,8 @@ def streamed_heads(
     tree_constant: float = 1.0,
     n_eigs: int = 12,
     dtype: Any = np.float32,
+    share: float = 1.0,
+    seed: int = 0,
     memory: int = DEFAULT_MEMORY,
     path: str | os.PathLike[str] | None = None,
     engine: Engine | None = None,
@@ -76,6 +81,8 @@ def streamed_heads(
         As in :class:`headscape.Questionnaire`.
     dtype
         In which the EMD is computed: float32 or float64.
+    share, seed
+        Below 1, the EMD is estimated from this share of its terms: see :mod:`headscape.geometry.sampled_emd`.
     memory
         Bytes that the work may take, over what the process takes already, all workers together.
     path
@@ -122,12 +129,19 @@ def streamed_heads(
                 affinity, 1.0 - affinity, order, kind=tree, tree_constant=tree_constant, n_eigs=n_eigs
             )[0]
         blocks = HeadBlocks.of(capture, window, trees, alpha, beta, field, dtype)
-        emd = _sum_of_blocks(blocks, blocks.plan(memory, engine), store, engine, progress)
+        sample = None
+        if share < 1.0:
+            sample = sampled_head_emd(
+                blocks, share, seed=seed, memory=memory, engine=engine, progress=progress
+            )
+            emd = sample.emd
+        else:
+            emd = _sum_of_blocks(blocks, blocks.plan(memory, engine), store, engine, progress)
     affinity = emd_affinity(emd, eps_scale)
     order = data_order(emd.sum(axis=1), np.sqrt(grams[2])[:, None])
     grown, pairs, _ = grown_tree(affinity, emd, order, kind=tree, tree_constant=tree_constant, n_eigs=n_eigs)
     ordered = ordered_leaves(grown, emd, pairs.vectors[:, 1:])
-    return StreamedHeads(HeadGeometry(ordered, emd, affinity, pairs), trees)
+    return StreamedHeads(HeadGeometry(ordered, emd, affinity, pairs), trees, sample)
 
 
 def expected_plan(capture: Capture, window: int, memory: int, engine: Engine) -> BlockPlan:

@@ -6,6 +6,7 @@ For H heads, windows of L tokens, trees of F folders, and W workers:
     fields        H L^2 entries of the softmax, ROWS_AGAIN times: coarse folders need rows of several blocks
     averages      H F (L + F) sums in float64
     distances     H^2 / 2 * F^2 absolute differences in float32
+    reading       the capture once per block, and a fixed time per head and block
 
 each divided by its rate on one core, and by W.
 """
@@ -24,6 +25,10 @@ from headscape.tensor.attention_record import AttentionRecord, causal_visibility
 from headscape.tensor.fields import probs
 
 ROWS_AGAIN = 3.0
+READING = 2e8
+"""Bytes of a capture that are read, verified and decompressed in a second."""
+PER_HEAD = 4e-4
+"""Seconds for every head of every block, however small."""
 _TRIALS = 3
 
 
@@ -45,30 +50,37 @@ class Cost:
     fields: float
     averages: float
     distances: float
+    reading: float
     workers: int
 
     @property
     def seconds(self) -> float:
         """Expected seconds of the whole."""
-        return (self.affinities + self.fields + self.averages + self.distances) / self.workers
+        return self.core_seconds / self.workers
+
+    @property
+    def core_seconds(self) -> float:
+        """Expected seconds on one core."""
+        return self.affinities + self.fields + self.averages + self.distances + self.reading
 
 
-def streamed_cost(plan: BlockPlan, rates: Rates) -> Cost:
-    """Return what a plan costs at these rates.
+def streamed_cost(plan: BlockPlan, rates: Rates, share: float = 1.0, d: int = 64) -> Cost:
+    """Return what a plan costs at these rates, if a share of the terms of the EMD is summed up; d: length of a query.
 
     Examples
     --------
     >>> plan = BlockPlan(1024, 2048, 2048, 3300, 3300, block=100, workers=2, memory=4 << 30)
     >>> cost = streamed_cost(plan, Rates(2e10, 1e8, 3e8, 2e10))
     >>> round(cost.distances), round(cost.seconds)
-    (285, 1148)
+    (285, 1237)
     """
     area = plan.queries * plan.keys
     return Cost(
         affinities=plan.heads * 2 * area * (plan.queries + plan.keys) / rates.products,
         fields=plan.heads * area * (1 + ROWS_AGAIN) / rates.entries,
-        averages=plan.heads * plan.query_folders * (plan.keys + plan.key_folders) / rates.sums,
-        distances=plan.differences / rates.differences,
+        averages=plan.heads * plan.query_folders * (plan.keys + share * plan.key_folders) / rates.sums,
+        distances=share * plan.differences / rates.differences,
+        reading=(plan.n_blocks + 1) * plan.heads * (4 * d * (plan.queries + plan.keys) / READING + PER_HEAD),
         workers=plan.workers,
     )
 

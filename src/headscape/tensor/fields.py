@@ -89,8 +89,6 @@ def probs(record: AttentionRecord, head: int) -> Float32Array:
     if not record.has_products and record.probs is not None:
         return np.where(visible, record.probs[head], np.float32(0.0))
     values = logits(record, head)
-    if not record.has_products:
-        values = values.copy()  # they are the record's own
     np.copyto(values, np.float32(-np.inf), where=~visible)
     top = values.max(axis=1, keepdims=True)
     sink = None if record.sinks is None else np.float32(record.sinks[head])

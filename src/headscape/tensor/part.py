@@ -161,9 +161,10 @@ class Part:
         for key, (size, digest) in marker["files"].items():
             file = self.path / key
             with explain_read_errors(file, advice(self.path)):
-                data = file.read_bytes() if file.is_file() else None
+                there = regular_size(file, self.path.resolve()) == size
+                data = file.read_bytes() if there else None
                 if data is None or (len(data), file_digest(key, data)) != (size, digest):
-                    raise FileFormatError(f"{file} is {'missing' if data is None else 'damaged'}.")
+                    raise FileFormatError(f"{file} is missing or damaged.")
 
     @property
     def attributes(self) -> dict[str, Any]:

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.ablation.layer_pass import Decide, LayerPasses, folds_of
-from headscape.ablation.ridge_fit import NO_REPAIR, Strength
+from headscape.ablation.ridge_fit import NO_REPAIR, OUTPUTS, STREAM, Strength
 
 FOLDS = 4
 """Folds of the calibration windows; fewer windows are left out one by one."""
 RIDGES = (0.001, 0.01, 0.1, 1.0)
 """Candidates for the ridge, and for the damping of published methods."""
-TARGETS = (0.0, 0.5, 1.0)
-"""Candidates for the target: 0 is the old weights on the pruned model's own activations, 1 the intact outputs."""
+TARGETS = ((0.5, OUTPUTS), (1.0, OUTPUTS), (0.5, STREAM), (1.0, STREAM))
+"""Candidates for the target besides 0, the old weights on the pruned model's own activations."""
 
 Deciding = Callable[[Strength], Decide]
 
@@ -44,12 +44,18 @@ class StrengthChoice:
         """The candidate with the lowest mean loss; nothing is re-fitted where nothing could be compared."""
         return min(self.losses, key=lambda strength: float(self.losses[strength].mean()), default=NO_REPAIR)
 
-    def summary(self) -> list[dict[str, float | None]]:
+    @property
+    def lowest(self) -> float:
+        """The lowest mean loss; infinite where nothing could be compared."""
+        return min((float(losses.mean()) for losses in self.losses.values()), default=np.inf)
+
+    def summary(self) -> list[dict[str, float | str | None]]:
         """Return the candidates with their mean losses as JSON can hold them; a ridge of None is no repair."""
         return [
             {
                 "ridge": None if strength == NO_REPAIR else strength.ridge,
                 "target": strength.target,
+                "of": strength.of,
                 "loss": float(losses.mean()),
             }
             for strength, losses in self.losses.items()
@@ -74,20 +80,22 @@ def cross_validated(
     folds = folds_of(n_windows, FOLDS)
     for strength in candidates:
         if strength not in losses:
-            losses[strength] = passes.losses(layers, deciding(strength), folds, drift=strength.target > 0)
+            losses[strength] = passes.losses(layers, deciding(strength), folds, drift=strength.drift)
     return StrengthChoice(losses)
 
 
-def chosen_strength(passes: LayerPasses, layers: Sequence[int], deciding: Deciding) -> StrengthChoice:
-    """Choose ridge and target one after the other: ridges at the first target, then targets at the best ridge.
+def chosen_strength(
+    passes: LayerPasses, layers: Sequence[int], deciding: Deciding, known: StrengthChoice | None = None
+) -> StrengthChoice:
+    """Choose ridge and target one after the other: ridges at the target 0, then targets at the best ridge.
 
     Notes
     -----
-    One pass over the calibration windows per candidate: seven in all.
+    One pass over the calibration windows per candidate that is not known: at most %d.
     """
     plain = [NO_REPAIR, *(Strength(ridge) for ridge in RIDGES)]
-    choice = cross_validated(passes, layers, deciding, plain)
+    choice = cross_validated(passes, layers, deciding, plain, known)
     if choice.best == NO_REPAIR:
         return choice
-    more = [Strength(choice.best.ridge, target) for target in TARGETS]
+    more = [Strength(choice.best.ridge, target, of) for target, of in TARGETS]
     return cross_validated(passes, layers, deciding, more, choice)

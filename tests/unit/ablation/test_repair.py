@@ -202,14 +202,14 @@ def test_windows_are_judged_by_fits_that_left_their_fold_out(family):
         return [refitted(evaluator.projections[layer], part, [0, 2], strength) for part in left_out(moments)]
 
     passes = layer_pass.LayerPasses(evaluator)
-    found = passes.losses([1], decide, folds, drift=True)
+    found = passes.losses([1], decide, folds, drift=strength.drift)
     for fold in range(3):
         others, mine = evidence_of(model, ids[folds != fold]), evidence_of(model, ids[folds == fold])
         with repair(others, off, 0.01, 0.5).applied(mine.projections):
             np.testing.assert_allclose(found[folds == fold], mine.losses(off), atol=1e-5)
     assert passes._last_block.works
     passes._last_block.works = False
-    np.testing.assert_allclose(passes.losses([1], decide, folds, drift=True), found, atol=1e-6)
+    np.testing.assert_allclose(passes.losses([1], decide, folds, drift=strength.drift), found, atol=1e-6)
 
 
 def test_strength_and_target_are_the_best_on_windows_left_out():

@@ -19,7 +19,7 @@ from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.moments import Moments
 from headscape.ablation.objective import Batch
 from headscape.ablation.resumed_forward import LastBlock, blocks_of
-from headscape.ablation.ridge_fit import STREAM, Weights
+from headscape.ablation.ridge_fit import OUTPUTS, STREAM, Weights
 from headscape.models.forward_pass import evaluating, forward, without_extras
 from headscape.models.lazy_torch import torch
 
@@ -33,8 +33,8 @@ class LayerPasses:
     Notes
     -----
     Windows of one shape are one batch, and a pass is one forward pass; windows of several shapes take a pass per
-    layer, because a layer has to see all of them before the next one can. Memory: tokens x (head x d) floats a layer
-    where the intact activations are asked for.
+    layer, because a layer has to see all of them before the next one can. Memory: 2 x tokens x output floats a layer
+    where what the intact model gives is asked for.
     """
 
     def __init__(self, evaluator: HeadEvaluator) -> None:
@@ -84,15 +84,18 @@ class LayerPasses:
 
     def intact(self, drift: str) -> Mapping[int, list[torch.Tensor]]:
         """Return what every layer gives in the intact model, batch by batch: see :meth:`given`."""
-        if drift not in self._intact:
-            found: dict[int, list[torch.Tensor]] = {layer: [] for layer in self.projections}
+        if not self._intact:
+            self._intact = {kind: {layer: [] for layer in self.projections} for kind in (OUTPUTS, STREAM)}
 
             def keeping(layer: int, batch: Batch) -> Any:
-                return lambda _, __, output: found[layer].append(self.given(layer, output, batch, drift))
+                def keep(_: Any, __: Any, output: torch.Tensor) -> None:
+                    for kind, found in self._intact.items():
+                        found[layer].append(self.given(layer, output, batch, kind))
+
+                return keep
 
             for batch in self.batches:
-                self.forward(batch, [{layer: keeping(layer, batch) for layer in found}])
-            self._intact[drift] = found
+                self.forward(batch, [{layer: keeping(layer, batch) for layer in self.projections}])
         return self._intact[drift]
 
     def given(self, layer: int, output: torch.Tensor, batch: Batch, drift: str) -> torch.Tensor:

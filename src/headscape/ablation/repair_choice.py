@@ -1,14 +1,14 @@
 """How strong a repair is, and towards what: chosen by losses of calibration windows that each fit has left out.
 
-A candidate is a ridge and a target (:mod:`headscape.ablation.ridge_fit`); doing nothing is one of them, so that a
-repair has to earn its place. Candidates are compared by the mean loss of all calibration windows, each in a model whose
+A candidate is a ridge and a target (:mod:`headscape.ablation.ridge_fit`); doing nothing is the end of the row of ridges,
+so that a repair has to earn its place. Candidates are compared by the mean loss of all calibration windows, each in a model whose
 projections were fitted without the fold it belongs to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ FOLDS = 4
 """Folds of the calibration windows; fewer windows are left out one by one."""
 RIDGES = (0.001, 0.01, 0.1, 1.0)
 """Candidates for the ridge, and for the damping of published methods."""
-TARGETS = ((0.5, OUTPUTS), (1.0, OUTPUTS), (0.5, STREAM), (1.0, STREAM))
-"""Candidates for the target besides 0, the old weights on the pruned model's own activations."""
+START = Strength(0.1)
+"""Where the choice of the strength begins."""
 
 Deciding = Callable[[Strength], Decide]
 
@@ -89,13 +89,29 @@ def chosen_strength(
 ) -> StrengthChoice:
     """Choose ridge and target one after the other: ridges at the target 0, then targets at the best ridge.
 
+    Ridges are walked from :data:`START` to the neighbor that is better, as long as there is one; "no repair" is the
+    neighbor of the largest. Of the targets halfway is tried for outputs and stream, and all the way for the better of
+    the two if it beats 0.
+
     Notes
     -----
-    One pass over the calibration windows per candidate that is not known: at most %d.
+    One pass over the calibration windows per candidate that is not known: usually six.
     """
-    plain = [NO_REPAIR, *(Strength(ridge) for ridge in RIDGES)]
-    choice = cross_validated(passes, layers, deciding, plain, known)
+    walk = [*(Strength(ridge) for ridge in RIDGES), NO_REPAIR]
+
+    def tried(candidates: Iterable[Strength], so_far: StrengthChoice | None) -> StrengthChoice:
+        return cross_validated(passes, layers, deciding, candidates, so_far)
+
+    choice, at = tried([START], known), walk.index(START)
+    while choice.losses:
+        choice = tried(walk[max(0, at - 1) : at + 2], choice)
+        if walk.index(choice.best) == at:
+            break
+        at = walk.index(choice.best)
     if choice.best == NO_REPAIR:
         return choice
-    more = [Strength(choice.best.ridge, target, of) for target, of in TARGETS]
-    return cross_validated(passes, layers, deciding, more, choice)
+    ridge = choice.best.ridge
+    choice = tried([Strength(ridge, 0.5, OUTPUTS), Strength(ridge, 0.5, STREAM)], choice)
+    if choice.best.target:
+        choice = tried([replace(choice.best, target=1.0)], choice)
+    return choice

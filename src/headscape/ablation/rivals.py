@@ -85,15 +85,6 @@ def rival_choice(
     return _Layerwise(evaluator, count, moves, PICKS[method], method == "wanda-sp").choice(damping)
 
 
-def rival_places(evaluator: HeadEvaluator, method: str) -> FloatArray64:
-    """Return the place of every head in the order of a method; past ``evaluator.count``, heads are unranked."""
-    heads, count = evaluator.heads, evaluator.count or len(evaluator.heads)
-    places = np.full(len(heads), float(len(heads)))
-    for place, pair in enumerate(rival_choice(evaluator, method, count).heads):
-        places[heads.index(pair)] = place
-    return places
-
-
 def _flap(evaluator: HeadEvaluator, count: int, moves: Moves) -> Choice:
     """Return the choice of FLAP: all heads against each other, by scores standardized within each layer."""
     passes, projections = LayerPasses(evaluator), evaluator.projections

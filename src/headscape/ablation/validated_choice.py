@@ -6,9 +6,8 @@ heads a layer loses and what removing some of them costs:
 | plan | heads of a layer | price |
 |---|---|---|
 | uniform | the same number each | squared change of the output (OSSCAR, arXiv 2403.12983) |
-| uniform, weighed | the same number each | squared change of the output in the metric of the loss |
-| global, weighed | as the cheapest moves of the whole intact network fall | the same |
-| between, weighed | halfway between the two | the same |
+| global | as the cheapest moves of the whole intact network fall | squared change in the metric of the loss |
+| between | halfway between the two | the same |
 
 The metric is that of :mod:`headscape.ablation.output_metric`. In every layer the cheapest moves are taken one after
 another, then heads are swapped while that lowers the price. Plans are compared first, at one strength of the repair, then
@@ -31,14 +30,10 @@ from headscape.ablation.moments import Moments, left_out, total
 from headscape.ablation.obs import BrainSurgeon
 from headscape.ablation.output_metric import output_metrics
 from headscape.ablation.repair import Repair
-from headscape.ablation.repair_choice import Deciding, chosen_strength, cross_validated
+from headscape.ablation.repair_choice import START, Deciding, chosen_strength, cross_validated
 from headscape.ablation.ridge_fit import NO_REPAIR, Strength, Weights, refitted
 from headscape.ablation.rivals import Choice, interleaved
 from headscape.models.lazy_torch import torch
-
-START = Strength(0.1)
-"""The repair with which plans are compared."""
-
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -102,9 +97,8 @@ def removal_plans(evaluator: HeadEvaluator, count: int, moves: Moves) -> dict[st
         cheapest[step.layer] += len(step.heads)
     return {
         "uniform": Plan(uniform),
-        "uniform, weighed": Plan(uniform, weighed),
-        "global, weighed": Plan(cheapest, weighed),
-        "between, weighed": Plan(between(uniform, cheapest), weighed),
+        "global": Plan(cheapest, weighed),
+        "between": Plan(between(uniform, cheapest), weighed),
     }
 
 

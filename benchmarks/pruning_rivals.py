@@ -117,7 +117,15 @@ def table(out: Path) -> dict[str, Any]:
         rows += [_row(kind, windows, f"{share:.0%}", [found]) for share, found in sizes.items()]
         if len(sizes) == len(SIZES) and all(OURS in found for found in sizes.values()):
             rows.append(_row(kind, windows, "sum", list(sizes.values())))
-    columns = ["what goes", "calibration windows", "heads", OURS, *RIVALS, "ours / best rival", "CPU time / SlimGPT"]
+    columns = [
+        "what goes",
+        "calibration windows",
+        "heads",
+        OURS,
+        *RIVALS,
+        "ours / best rival",
+        "CPU time / SlimGPT",
+    ]
     return {"columns": columns, "rows": rows}
 
 
@@ -150,7 +158,9 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("out/rivals"))
     parser.add_argument("--table", type=Path, help="write the table of the finished cells to this file")
-    parser.add_argument("--calibration", type=int, nargs="*", help="only these numbers of calibration windows")
+    parser.add_argument(
+        "--calibration", type=int, nargs="*", help="only these numbers of calibration windows"
+    )
     parser.add_argument("--shares", type=float, nargs="*", help="only these shares of the heads")
     parser.add_argument("--kinds", nargs="*", choices=KINDS, help="only these kinds of removal")
     parser.add_argument("--methods", nargs="*", default=[OURS, *RIVALS], help="only these methods")

@@ -181,9 +181,7 @@ class _Pass:
                 mine = torch.from_numpy(of_rows == fold).to(x.device)
                 if bool(mine.any()):
                     token = (mine[:, None] & mask).flatten()
-                    part = Moments.of(
-                        x.flatten(0, 1)[token], None if missing is None else missing[token]
-                    )
+                    part = Moments.of(x.flatten(0, 1)[token], None if missing is None else missing[token])
                     self._add(layer, fold, part)
             if number == len(self.passes.batches) - 1:
                 moments = self.moments.pop(layer)

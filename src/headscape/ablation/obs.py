@@ -49,7 +49,9 @@ class BrainSurgeon:
     ) -> None:
         self.projection = projection
         gram = moments.gram / moments.tokens
-        damped = gram + damping * float(gram.diagonal().mean()) * torch.eye(len(gram)).to(gram)
+        # Of a layer that is given nothing but 0, every scale of the damping is as good.
+        scale = float(gram.diagonal().mean()) or 1.0
+        damped = gram + damping * scale * torch.eye(len(gram)).to(gram)
         self.weights = projection.matrix.detach().double()
         self.inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
         self._after = lru_cache(maxsize=2)(self._updated)

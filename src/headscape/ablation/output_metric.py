@@ -1,13 +1,13 @@
 """How much the changes of a layer's output matter: the second moment of the loss's gradients there.
 
-A change d_t of the output of a layer at token t changes the loss by g_t . d_t to first order, which is 0 on average at a
-minimum and has the mean square d_t^T F d_t, if the change does not depend on the gradient, with
+A change d_t of a layer's output at token t changes the loss by g_t . d_t to first order, with the mean square
+d_t^T F d_t / N over tokens if the change does not depend on the gradient, where
 
     F = sum_t g_t g_t^T
 
-the empirical Fisher information of the output. Half of it is what the loss increases by to second order, so that changes
-of different layers can be compared. In place of sum_t (g_t . d_t)^2, which needs every token, the price of removing heads
-is then a trace of small matrices (:mod:`headscape.ablation.obs`).
+is the empirical Fisher information of the output. Changes of different layers can be compared by it. In place of
+sum_t (g_t . d_t)^2, which needs every token, the price of removing heads is a trace of small matrices
+(:mod:`headscape.ablation.obs`), and can be computed again on the pruned model's activations without new gradients.
 
 References
 ----------

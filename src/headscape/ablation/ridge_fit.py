@@ -3,14 +3,16 @@
     V = argmin over V, b of  sum_t | y_t - V a_{t,S} - b |^2 + lambda m |V - W_S|^2
 
 where a_t are the layer's activations in the pruned model, S the columns that stay, m the mean of sum_t a_{t,i}^2 over
-all columns, b the bias if the projection has one, and the target starts from what the old weights W give on the pruned
-model's own activations,
+all columns, b the bias if the projection has one, and the target starts from what the old weights W give on the
+pruned model's own activations,
 
     y_t = W a_t + theta u_t
 
 where u_t is what the output lacks: to be that of the intact model ("outputs"), u_t = W a0_t - W a_t, or to bring the
-residual stream x_t that it is added to back to the intact one ("stream"), u_t = W a0_t + x0_t - W a_t - x_t, which makes
-up for what earlier layers left over, too. With theta = 0 this is the update of the optimal brain surgeon with damping lambda (OSSCAR, arXiv 2403.12983;
+residual stream x_t that it is added to back to the intact one ("stream"), u_t = W a0_t + x0_t - W a_t - x_t, which
+makes up for what earlier layers left over, too.
+
+With theta = 0 this is the update of the optimal brain surgeon with damping lambda (OSSCAR, arXiv 2403.12983;
 SlimGPT, arXiv 2412.18110): for a given set of removed columns both have the same solution.
 """
 
@@ -91,7 +93,7 @@ def refitted(
     if bias is not None and intercept:
         gram = gram - n * torch.outer(mean[kept], mean[kept])
         cross = cross - n * torch.outer(mean[kept], rest)
-    damping = strength.ridge * float(moments.gram.diagonal().mean())
+    damping = strength.ridge * (float(moments.gram.diagonal().mean()) or 1.0)
     change = torch.linalg.solve(gram + damping * torch.eye(len(gram)).to(gram), cross)
     matrix[:, kept] += change.T.to(matrix)
     if bias is None or not intercept:

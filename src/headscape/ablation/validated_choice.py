@@ -10,9 +10,9 @@ heads a layer loses and what removing some of them costs:
 | between | halfway between the two | the same |
 
 The metric is that of :mod:`headscape.ablation.output_metric`. In every layer the cheapest moves are taken one after
-another, then heads are swapped while that lowers the price. Plans are compared first, at one strength of the repair, then
-strengths under the best plan, then targets (:mod:`headscape.ablation.ridge_fit`). The uniform plan with the target 0 is
-OSSCAR, so that the choice departs from the best published method only where windows left out say so.
+another, then heads are swapped while that lowers the price. Plans are compared first, at one strength of the repair,
+then strengths under the best plan, then targets (:mod:`headscape.ablation.ridge_fit`). The uniform plan with the target
+0 is OSSCAR, so that the choice departs from the best published method only where windows left out say so.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from headscape.ablation.repair_choice import START, Deciding, chosen_strength, c
 from headscape.ablation.ridge_fit import NO_REPAIR, Strength, Weights, refitted
 from headscape.ablation.rivals import Choice, interleaved
 from headscape.models.lazy_torch import torch
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:

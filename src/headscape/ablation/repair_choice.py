@@ -1,8 +1,8 @@
 """How strong a repair is, and towards what: chosen by losses of calibration windows that each fit has left out.
 
 A candidate is a ridge and a target (:mod:`headscape.ablation.ridge_fit`); doing nothing is the end of the row of
-ridges, so that a repair has to earn its place. Candidates are compared by the mean loss of all calibration windows, each
-in a model whose projections were fitted without the fold it belongs to.
+ridges, so that a repair has to earn its place. Candidates are compared by the mean loss of all calibration windows,
+each in a model whose projections were fitted without the fold it belongs to.
 """
 
 from __future__ import annotations

@@ -1,0 +1,42 @@
+"""Whether the default way to remove heads is the best choice on a model, said in a sentence."""
+
+from typing import TYPE_CHECKING
+
+from headscape.ablation.curves import REPAIRED, is_random
+from headscape.analysis.intervals import bootstrap
+from headscape.output import counted
+
+if TYPE_CHECKING:
+    from headscape.ablation.ablation_result import AblationStudy
+
+DEFAULTS = ("validated", "reconstruction" + REPAIRED)
+"""What removes heads unless something else is asked for; the first one that was measured is judged."""
+
+
+def default_verdict(study: "AblationStudy") -> str:
+    """Return whether the default costs more than the best other method at some count; empty without others.
+
+    A difference counts if the interval of the loss's difference, paired over windows, does not hold 0.
+    """
+    default = next((name for name in DEFAULTS if name in study.methods), None)
+    others = [name for name in study.methods if name != default and not is_random(name)]
+    if default is None or not others:
+        return ""
+    worse, better = [], []
+    for place, count in enumerate(study.counts):
+        costs = {name: study.increase(name)[:, place].mean(axis=0) for name in (default, *others)}
+        best = min(others, key=lambda name: float(costs[name].mean()))
+        difference = bootstrap(costs[default] - costs[best])
+        if not difference.has_bounds:
+            return ""
+        told = f"{counted(count, 'head')} ({study.interval(default, count)}, {best} {study.interval(best, count)})"
+        if difference.low > 0:
+            worse.append(told)
+        elif difference.high < 0:
+            better.append(told)
+    if worse:
+        return f"{default}, the default, is not the best choice here: it costs more with {'; '.join(worse)} off."
+    if len(better) == len(study.counts):
+        return f"{default}, the default, is the best choice here: it costs less than every other method at all counts."
+    clear = f"; it costs less with {'; '.join(better)} off" if better else ""
+    return f"{default}, the default, is as good a choice as any other method here: none costs less at any count{clear}."

@@ -45,6 +45,8 @@ class Cells:
         self.loaded = load_model(model)
         self._calibrated: dict[int, HeadEvaluator] = {}
         self.judge = HeadEvaluator(self.loaded, self._split(16).evaluation)
+        # Some objectives compare with the intact model: made now, before anything is changed.
+        self.objective = self.judge.objective
 
     def measure(self, windows: int, kind: str, share: float, method: str) -> None:
         """Measure one method in one cell, unless that is done."""
@@ -58,7 +60,7 @@ class Cells:
         intact = self._intact()
         # The projections are 0 where heads are gone, so that nothing has to be switched off.
         with choice.repair.applied(self.judge.projections):
-            losses = self.judge.objective.evaluate(self.loaded.model).losses
+            losses = self.objective.evaluate(self.loaded.model).losses
         result = {
             "calibration_windows": windows,
             "kind": kind,
@@ -81,7 +83,7 @@ class Cells:
         """Return the losses of the intact model, which all cells share."""
         path = self.out / "intact.losses"
         if not path.exists():
-            _write(path, self.judge.objective.evaluate(self.loaded.model).losses.tolist())
+            _write(path, self.objective.evaluate(self.loaded.model).losses.tolist())
         found: list[float] = json.loads(path.read_text())
         return found
 

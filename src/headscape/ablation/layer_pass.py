@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.moments import Moments
 from headscape.ablation.objective import Batch
-from headscape.ablation.resumed_forward import LastBlock, blocks_of
-from headscape.ablation.ridge_fit import OUTPUTS, STREAM, Weights
+from headscape.ablation.resumed_forward import LastBlock
+from headscape.ablation.ridge_fit import Weights
 from headscape.models.forward_pass import evaluating, forward, without_extras
 from headscape.models.lazy_torch import torch
 
@@ -33,28 +33,21 @@ class LayerPasses:
     Notes
     -----
     Windows of one shape are one batch, and a pass is one forward pass; windows of several shapes take a pass per
-    layer, because a layer has to see all of them before the next one can. Memory: 2 x tokens x output floats a layer
-    where what the intact model gives is asked for.
+    layer, because a layer has to see all of them before the next one can. Memory: tokens x (head x d) floats a layer
+    where the intact activations are asked for.
     """
 
     def __init__(self, evaluator: HeadEvaluator) -> None:
         self.evaluator, self.projections = evaluator, evaluator.projections
         self.batches = _together(evaluator.objective.batches)
-        self._intact: dict[str, dict[int, list[torch.Tensor]]] = {}
-        self._entered: dict[int, torch.Tensor] = {}
-
-    @cached_property
-    def blocks(self) -> dict[int, torch.nn.Module]:
-        """The block around every layer's attention, where the residual stream enters; none if they are not a list."""
-        modules = self.evaluator.modules
-        return dict(zip((module.layer for module in modules), blocks_of(modules), strict=False))
+        self._intact: dict[int, list[torch.Tensor]] = {}
 
     @cached_property
     def _last_block(self) -> LastBlock:
         return LastBlock(self.evaluator.modules, self.evaluator.objective)
 
     def fit(
-        self, layers: Sequence[int], decide: Decide, drift: str = "", what: str = "repairing"
+        self, layers: Sequence[int], decide: Decide, drift: bool = False, what: str = "repairing"
     ) -> dict[int, Weights]:
         """Return what ``decide`` makes of every layer, each on what the layers before it give."""
         one = np.zeros(self.evaluator.objective.n_windows, dtype=np.int64)
@@ -62,7 +55,7 @@ class LayerPasses:
         return {layer: weights for layer, [weights] in fitted.items()}
 
     def losses(
-        self, layers: Sequence[int], decide: Decide, folds: NDArray[np.int64], drift: str = ""
+        self, layers: Sequence[int], decide: Decide, folds: NDArray[np.int64], drift: bool = False
     ) -> NDArray[np.float64]:
         """Return the loss of every window in a pass where each fold has weights of its own.
 
@@ -82,50 +75,27 @@ class LayerPasses:
             start += batch.rows
         return objective.joined(parts).losses
 
-    def intact(self, drift: str) -> Mapping[int, list[torch.Tensor]]:
-        """Return what every layer gives in the intact model, batch by batch: see :meth:`given`."""
-        if not self._intact:
-            self._intact = {kind: {layer: [] for layer in self.projections} for kind in (OUTPUTS, STREAM)}
-
-            def keeping(layer: int, batch: Batch) -> Any:
-                def keep(_: Any, __: Any, output: torch.Tensor) -> None:
-                    for kind, found in self._intact.items():
-                        found[layer].append(self.given(layer, output, batch, kind))
-
-                return keep
-
+    def intact(self, layers: Sequence[int]) -> Mapping[int, list[torch.Tensor]]:
+        """Return the activations of the intact model by layer, batch by batch, (token, head x d)."""
+        if missing := [layer for layer in layers if layer not in self._intact]:
+            found: dict[int, list[torch.Tensor]] = {layer: [] for layer in missing}
             for batch in self.batches:
-                self.forward(batch, [{layer: keeping(layer, batch) for layer in self.projections}])
-        return self._intact[drift]
+                hooks = {layer: _keeping(found[layer], batch) for layer in missing}
+                self.forward(batch, before=hooks)
+            self._intact |= found
+        return self._intact
 
-    def given(self, layer: int, output: torch.Tensor, batch: Batch, drift: str) -> torch.Tensor:
-        """Return (row, token, output) that a projection gives, and for "stream" what its block was given on top.
-
-        Where a block is given something of another shape, there is no stream to follow, and outputs count alone.
-        """
-        entered = self._entered.get(layer)
-        if drift == STREAM and entered is not None and entered.shape == output.shape:
-            output = output + entered
-        return _rows(output, batch)
-
-    def forward(self, batch: Batch, hooks: Sequence[Mapping[int, Any]]) -> None:
-        """Run a batch without its logits, with hooks behind the projections of some layers, in their order."""
+    def forward(
+        self, batch: Batch, before: Mapping[int, Any] | None = None, after: Mapping[int, Any] | None = None
+    ) -> None:
+        """Run a batch without its logits, with hooks before and after the projections of some layers."""
         model = self.evaluator.model
-
-        def entering(layer: int) -> Any:
-            def keep(_: Any, arguments: Any, named: Any) -> None:
-                if (state := arguments[0] if arguments else named.get("hidden_states")) is not None:
-                    self._entered[layer] = state
-
-            return keep
-
         with ExitStack() as stack, evaluating(model), torch.no_grad():
-            for layer, block in self.blocks.items():
-                stack.enter_context(block.register_forward_pre_hook(entering(layer), with_kwargs=True))
-            for layer, hook in (pair for some in hooks for pair in some.items()):
+            for layer, hook in (before or {}).items():
+                stack.enter_context(self.projections[layer].module.register_forward_pre_hook(hook))
+            for layer, hook in (after or {}).items():
                 stack.enter_context(self.projections[layer].module.register_forward_hook(hook))
             forward(model, {**batch.call(model), **without_extras(model)}, "windows to calibrate on")
-        self._entered.clear()
 
 
 class _Pass:
@@ -137,10 +107,10 @@ class _Pass:
         layers: Sequence[int],
         decide: Decide,
         folds: NDArray[np.int64],
-        drift: str,
+        drift: bool,
     ) -> None:
         self.passes, self.layers, self.decide, self.folds = passes, sorted(layers), decide, folds
-        self.drift, self.intact = drift, passes.intact(drift) if drift else None
+        self.intact = passes.intact(layers) if drift else None
         self.fitted: dict[int, Sequence[Weights]] = {}
         self.moments: dict[int, list[Moments]] = {}
 
@@ -155,7 +125,7 @@ class _Pass:
             for number, batch in enumerate(batches):
                 see = {layer: self._seeing(layer, number, start) for layer in now}
                 use = {layer: self._using(layer, batch, start) for layer in layers}
-                self.passes.forward(batch, [see, use])
+                self.passes.forward(batch, see, use)
                 start += batch.rows
         return self.fitted
 
@@ -171,17 +141,16 @@ class _Pass:
         batch = self.passes.batches[number]
         of_rows = self.folds[start : start + batch.rows]
 
-        def see(_: Any, arguments: Any, output: torch.Tensor) -> None:
+        def see(_: Any, arguments: Any) -> None:
             x, mask = _rows(arguments[0], batch), _mask(arguments[0], batch)
-            missing = None
-            if self.intact is not None:
-                missing = self.intact[layer][number] - self.passes.given(layer, output, batch, self.drift)
-                missing = missing.flatten(0, 1)
+            intact = None if self.intact is None else self.intact[layer][number]
             for fold in range(int(self.folds.max()) + 1):
                 mine = torch.from_numpy(of_rows == fold).to(x.device)
                 if bool(mine.any()):
                     token = (mine[:, None] & mask).flatten()
-                    part = Moments.of(x.flatten(0, 1)[token], None if missing is None else missing[token])
+                    part = Moments.of(
+                        x.flatten(0, 1)[token], None if intact is None else intact[token[mask.flatten()]]
+                    )
                     self._add(layer, fold, part)
             if number == len(self.passes.batches) - 1:
                 moments = self.moments.pop(layer)
@@ -237,6 +206,11 @@ def _mask(x: torch.Tensor, batch: Batch) -> torch.Tensor:
     if mask is None or mask.shape != shape:
         return torch.ones(shape, dtype=torch.bool, device=x.device)
     return mask.bool()
+
+
+def _keeping(found: list[torch.Tensor], batch: Batch) -> Any:
+    """Return a hook that keeps the activations of a batch, without padding."""
+    return lambda _, arguments: found.append(_rows(arguments[0], batch)[_mask(arguments[0], batch)])
 
 
 def _together(batches: Sequence[Batch]) -> list[Batch]:

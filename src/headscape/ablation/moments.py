@@ -1,8 +1,8 @@
 """Sums over tokens of what enters an output projection: all that choosing and re-fitting within a layer needs.
 
-G = sum_t a_t a_t^T,   s = sum_t a_t,   and where it is known what the output u_t of the same token should have on top
+G = sum_t a_t a_t^T,   s = sum_t a_t,   and where the intact model's activations a0_t of the same tokens are known
 
-E = sum_t a_t u_t^T,   e = sum_t u_t
+E = sum_t a_t (a0_t - a_t)^T,   e = sum_t (a0_t - a_t)
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ class Moments:
     drift_sums: torch.Tensor | None = None
 
     @classmethod
-    def of(cls, activations: torch.Tensor, missing: torch.Tensor | None = None) -> Moments:
-        """Return the moments of activations (token, head x d), and of what outputs lack (token, output), in float64."""
+    def of(cls, activations: torch.Tensor, intact: torch.Tensor | None = None) -> Moments:
+        """Return the moments of activations (token, head x d), in float64."""
         own = token_products(activations, activations), activations.sum(dim=0, dtype=torch.float64)
-        if missing is None:
+        if intact is None:
             return cls(*own, len(activations))
-        drift = token_products(activations, missing), missing.sum(dim=0, dtype=torch.float64)
+        moved = intact - activations
+        drift = token_products(activations, moved), moved.sum(dim=0, dtype=torch.float64)
         return cls(*own, len(activations), *drift)
 
     def __add__(self, other: Moments) -> Moments:

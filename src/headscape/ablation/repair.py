@@ -94,7 +94,7 @@ def repair(
 
     choice = StrengthChoice() if ridge is not None else chosen_strength(passes, touched, deciding)
     strength = choice.best if ridge is None else Strength(ridge, target or 0.0)
-    weights = passes.fit(touched, deciding(strength), drift=strength.drift)
+    weights = passes.fit(touched, deciding(strength), drift=strength.target > 0)
     return Repair.of(weights, strength, choice)
 
 

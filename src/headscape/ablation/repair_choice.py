@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.ablation.layer_pass import Decide, LayerPasses, folds_of
-from headscape.ablation.ridge_fit import NO_REPAIR, OUTPUTS, STREAM, Strength
+from headscape.ablation.ridge_fit import NO_REPAIR, Strength
 
 FOLDS = 4
 """Folds of the calibration windows; fewer windows are left out one by one."""
 RIDGES = (0.001, 0.01, 0.1, 1.0)
 """Candidates for the ridge, and for the damping of published methods."""
+TARGETS = (0.0, 0.5, 1.0)
+"""Candidates for the target: 0 is the old weights on the pruned model's own activations, 1 the intact outputs."""
 START = Strength(0.1)
 """Where the choice of the strength begins."""
 
@@ -49,13 +51,12 @@ class StrengthChoice:
         """The lowest mean loss; infinite where nothing could be compared."""
         return min((float(losses.mean()) for losses in self.losses.values()), default=np.inf)
 
-    def summary(self) -> list[dict[str, float | str | None]]:
+    def summary(self) -> list[dict[str, float | None]]:
         """Return the candidates with their mean losses as JSON can hold them; a ridge of None is no repair."""
         return [
             {
                 "ridge": None if strength == NO_REPAIR else strength.ridge,
                 "target": strength.target,
-                "of": strength.of,
                 "loss": float(losses.mean()),
             }
             for strength, losses in self.losses.items()
@@ -80,7 +81,7 @@ def cross_validated(
     folds = folds_of(n_windows, FOLDS)
     for strength in candidates:
         if strength not in losses:
-            losses[strength] = passes.losses(layers, deciding(strength), folds, drift=strength.drift)
+            losses[strength] = passes.losses(layers, deciding(strength), folds, drift=strength.target > 0)
     return StrengthChoice(losses)
 
 
@@ -90,12 +91,11 @@ def chosen_strength(
     """Choose ridge and target one after the other: ridges at the target 0, then targets at the best ridge.
 
     Ridges are walked from :data:`START` to the neighbor that is better, as long as there is one; "no repair" is the
-    neighbor of the largest. Of the targets halfway is tried for outputs and stream, and all the way for the better of
-    the two if it beats 0.
+    neighbor of the largest. Targets are walked from 0 in the same way.
 
     Notes
     -----
-    One pass over the calibration windows per candidate that is not known: usually six.
+    One pass over the calibration windows per candidate that is not known: usually four or five.
     """
     walk = [*(Strength(ridge) for ridge in RIDGES), NO_REPAIR]
 
@@ -110,8 +110,8 @@ def chosen_strength(
         at = walk.index(choice.best)
     if choice.best == NO_REPAIR:
         return choice
-    ridge = choice.best.ridge
-    choice = tried([Strength(ridge, 0.5, OUTPUTS), Strength(ridge, 0.5, STREAM)], choice)
-    if choice.best.target:
-        choice = tried([replace(choice.best, target=1.0)], choice)
+    for target in TARGETS[1:]:
+        choice = tried([replace(choice.best, target=target)], choice)
+        if choice.best.target < target:
+            break
     return choice

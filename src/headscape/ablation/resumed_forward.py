@@ -30,7 +30,7 @@ class Prefix:
         model = self.model = modules[0].model
         self.objective = objective
         self.layers = [module.layer for module in modules]
-        self.blocks = blocks_of(modules)
+        self.blocks = _blocks(modules)
         self._outputs: list[list[Any]] = []
         self.intact = self._recorded() if self.blocks else objective.evaluate(model)
         if self.blocks and not self._agrees():
@@ -76,7 +76,7 @@ class Prefix:
         return bool((found.losses == self.intact.losses[: batch.rows]).all())
 
 
-def blocks_of(modules: Sequence[AttentionModule]) -> list[torch.nn.Module]:
+def _blocks(modules: Sequence[AttentionModule]) -> list[torch.nn.Module]:
     """Return the numbered blocks that hold the attention modules, or none if they are not one list."""
     places = [split_name(module.name)[:2] for module in modules]
     if len(set(places)) < len(places) or any(number is None for _, number in places):
@@ -129,7 +129,7 @@ class LastBlock:
 
     def __init__(self, modules: Sequence[AttentionModule], objective: Objective) -> None:
         self.model, self.objective = modules[0].model, objective
-        self.blocks = blocks_of(modules)
+        self.blocks = _blocks(modules)
         self.works = bool(self.blocks) and self._agrees()
 
     @contextmanager

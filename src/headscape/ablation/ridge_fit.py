@@ -3,14 +3,10 @@
     V = argmin over V, b of  sum_t | y_t - V a_{t,S} - b |^2 + lambda m |V - W_S|^2
 
 where a_t are the layer's activations in the pruned model, S the columns that stay, m the mean of sum_t a_{t,i}^2 over
-all columns, b the bias if the projection has one, and the target starts from what the old weights W give on the
-pruned model's own activations,
+all columns, b the bias if the projection has one, and the target lies between what the old weights W give on the
+pruned model's own activations and what they gave in the intact model,
 
-    y_t = W a_t + theta u_t
-
-where u_t is what the output lacks: to be that of the intact model ("outputs"), u_t = W a0_t - W a_t, or to bring the
-residual stream x_t that it is added to back to the intact one ("stream"), u_t = W a0_t + x0_t - W a_t - x_t, which
-makes up for what earlier layers left over, too.
+    y_t = W ((1 - theta) a_t + theta a0_t)
 
 With theta = 0 this is the update of the optimal brain surgeon with damping lambda (OSSCAR, arXiv 2403.12983;
 SlimGPT, arXiv 2412.18110): for a given set of removed columns both have the same solution.
@@ -28,36 +24,26 @@ from headscape.models.projection import Projection
 
 Weights = tuple["torch.Tensor", "torch.Tensor | None"]
 """A matrix (output, head x d), 0 in the columns that are gone, and the bias if there is one."""
-OUTPUTS, STREAM = "outputs", "stream"
 
 
 @dataclass(frozen=True, order=True)
 class Strength:
-    """How a projection is re-fitted: ``ridge`` lambda, ``target`` theta of "outputs" or of the "stream".
-
-    An infinite ridge leaves the weights alone.
+    """How a projection is re-fitted: ``ridge`` lambda, ``target`` theta; an infinite ridge leaves the weights alone.
 
     Examples
     --------
-    >>> print(Strength(0.1, 0.5)); print(Strength(0.1, 0.5, STREAM)); print(Strength(math.inf))
+    >>> print(Strength(0.1, 0.5)); print(Strength(math.inf))
     ridge 0.1, target 0.5
-    ridge 0.1, target 0.5 of the stream
     no repair
     """
 
     ridge: float
     target: float = 0.0
-    of: str = OUTPUTS
-
-    @property
-    def drift(self) -> str:
-        """What the outputs lack is measured by; empty if the target does not need it."""
-        return self.of if self.target else ""
 
     def __str__(self) -> str:
         if math.isinf(self.ridge):
             return "no repair"
-        return f"ridge {self.ridge:g}, target {self.target:g}" + " of the stream" * (self.drift == STREAM)
+        return f"ridge {self.ridge:g}, target {self.target:g}"
 
 
 NO_REPAIR = Strength(math.inf)
@@ -88,11 +74,12 @@ def refitted(
     if strength.target:
         assert moments.drift is not None  # asked for together with the target
         assert moments.drift_sums is not None
-        cross = cross + strength.target * moments.drift[kept]
-        rest = rest + strength.target * moments.drift_sums / n
+        cross = cross + strength.target * (moments.drift[kept] @ weights.T)
+        rest = rest + strength.target * (weights @ (moments.drift_sums / n))
     if bias is not None and intercept:
         gram = gram - n * torch.outer(mean[kept], mean[kept])
         cross = cross - n * torch.outer(mean[kept], rest)
+    # Of a layer that is given nothing but 0, every scale of the damping is as good.
     damping = strength.ridge * (float(moments.gram.diagonal().mean()) or 1.0)
     change = torch.linalg.solve(gram + damping * torch.eye(len(gram)).to(gram), cross)
     matrix[:, kept] += change.T.to(matrix)

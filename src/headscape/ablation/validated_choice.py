@@ -75,7 +75,7 @@ def validated_choice(evaluator: HeadEvaluator, count: int, moves: Moves = single
     name = min(tried, key=lambda plan: tried[plan].lowest)
     plan, deciding = plans[name], search.deciding(plans[name])
     choice = chosen_strength(search.passes, plan.layers, deciding, tried[name])
-    weights = search.passes.fit(plan.layers, deciding(choice.best), drift=choice.best.drift)
+    weights = search.passes.fit(plan.layers, deciding(choice.best), drift=choice.best.target > 0)
     return Choice(
         interleaved(search.gone),
         Repair.of(weights, choice.best, choice),

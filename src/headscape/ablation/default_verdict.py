@@ -9,8 +9,8 @@ from headscape.output import counted
 if TYPE_CHECKING:
     from headscape.ablation.ablation_result import AblationStudy
 
-DEFAULTS = ("validated", "reconstruction" + REPAIRED)
-"""What removes heads unless something else is asked for; the first one that was measured is judged."""
+DEFAULT = "reconstruction" + REPAIRED
+"""How heads are removed unless something else is asked for."""
 
 
 def default_verdict(study: "AblationStudy") -> str:
@@ -18,25 +18,26 @@ def default_verdict(study: "AblationStudy") -> str:
 
     A difference counts if the interval of the loss's difference, paired over windows, does not hold 0.
     """
-    default = next((name for name in DEFAULTS if name in study.methods), None)
-    others = [name for name in study.methods if name != default and not is_random(name)]
-    if default is None or not others:
+    others = [name for name in study.methods if name != DEFAULT and not is_random(name)]
+    if DEFAULT not in study.methods or not others:
         return ""
     worse, better = [], []
     for place, count in enumerate(study.counts):
-        costs = {name: study.increase(name)[:, place].mean(axis=0) for name in (default, *others)}
+        costs = {name: study.increase(name)[:, place].mean(axis=0) for name in (DEFAULT, *others)}
         best = min(others, key=lambda name: float(costs[name].mean()))
-        difference = bootstrap(costs[default] - costs[best])
+        difference = bootstrap(costs[DEFAULT] - costs[best])
         if not difference.has_bounds:
             return ""
-        told = f"{counted(count, 'head')} ({study.interval(default, count)}, {best} {study.interval(best, count)})"
+        told = f"{counted(count, 'head')} ({study.interval(DEFAULT, count)}, {best} {study.interval(best, count)})"
         if difference.low > 0:
             worse.append(told)
         elif difference.high < 0:
             better.append(told)
     if worse:
-        return f"{default}, the default, is not the best choice here: it costs more with {'; '.join(worse)} off."
+        return (
+            f"{DEFAULT}, the default, is not the best choice here: it costs more with {'; '.join(worse)} off."
+        )
     if len(better) == len(study.counts):
-        return f"{default}, the default, is the best choice here: it costs less than every other method at all counts."
+        return f"{DEFAULT}, the default, is the best choice here: it costs less than every other method at all counts."
     clear = f"; it costs less with {'; '.join(better)} off" if better else ""
-    return f"{default}, the default, is as good a choice as any other method here: none costs less at any count{clear}."
+    return f"{DEFAULT}, the default, is as good a choice as any other method here: none costs less at any count{clear}."

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headscape.ablation.ablation_files import ablation_parts, finished
 from headscape.ablation.curves import RANDOM, REPAIRED, Curve, FloatArray64, Verdict, is_random
+from headscape.ablation.default_verdict import default_verdict
 from headscape.analysis.intervals import Interval, bootstrap, bootstrap_crossed
 from headscape.errors import InputError
 from headscape.notices import Notice
@@ -180,7 +181,11 @@ class AblationStudy:
     @cached_property
     def findings(self) -> tuple[str, ...]:
         """What the numbers say, in sentences; the verdicts first."""
-        sentences = [self._best(), *(f"{verdict}." for verdict in self.verdicts.values())]
+        sentences = [
+            self._best(),
+            default_verdict(self),
+            *(f"{verdict}." for verdict in self.verdicts.values()),
+        ]
         spare = sorted(self.spare().items(), key=lambda item: -item[1][0])
         named = ", ".join(
             f"{n} ({n / self.n_heads:.0%}) with {method}" + ("" if sure == n else f", {sure} by its interval")

@@ -13,13 +13,13 @@ import numpy as np
 from headscape.ablation.ablation_files import AblationParts, ablation_parts, part_name
 from headscape.ablation.ablation_result import AblationStudy
 from headscape.ablation.calibration_split import split_windows
+from headscape.ablation.choices import CHOICES, choice_of
 from headscape.ablation.curves import RANDOM, REPAIRED, Curve, is_random
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Loss
 from headscape.ablation.rankings import METHODS, REVERSED, Method, check_method, method_name, ranking_of
 from headscape.ablation.repair import Repair
 from headscape.ablation.repair import repair as fitted
-from headscape.ablation.rivals import RIVALS, rival_choice
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization
@@ -73,8 +73,8 @@ def ablation_study(
         rankings and the second evaluates them. ``labels`` among them are what the model is judged by.
     methods
         Names as in :func:`headscape.rank_heads`, or a dict from names to scores of your own. "+repair" behind a
-        name measures it with output projections that are re-fitted on the calibration windows; without it, the
-        published "flap", "slimgpt" and "osscar" are measured with their own compensation.
+        name measures it with output projections that are re-fitted on the calibration windows; without it,
+        "validated" and the published "flap", "slimgpt" and "osscar" are measured with their own compensation.
     counts
         How many heads to switch off, as numbers or shares ("10%"); by default 1, 2, 5, 10, 20, 30 and 50 %.
     repair
@@ -219,12 +219,12 @@ class _Run:
         return found["order"]
 
     def _evaluated(self, method: Method, order: Any, count: int, repaired: bool) -> dict[str, Any]:
-        """Measure a method at one count: repaired by us, or as published methods make up for what they remove."""
+        """Measure a method at one count: repaired by us, or as the method itself makes up for what it removes."""
         off = [(int(layer), int(head)) for layer, head in order[:count]]
         own = None
-        if isinstance(method, str) and method in RIVALS:
+        if isinstance(method, str) and method in CHOICES:
             # How many heads go decides which: those of the largest count are not a prefix of theirs.
-            chosen = rival_choice(self.calibrated, method, count)
+            chosen = choice_of(self.calibrated, method, count)
             off, own = list(chosen.heads), chosen.repair
         return self._evaluation(off, fitted(self.calibrated, off) if repaired else own)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,8 +31,16 @@ def layer_signals(evaluator: HeadEvaluator) -> dict[int, LayerSignals]:
     -----
     One forward and one backward pass per batch. Memory: tokens x (head x d + output) floats a layer.
     """
-    objective, model, modules = evaluator.objective, evaluator.model, evaluator.modules
     signals = {layer: LayerSignals() for layer in evaluator.projections}
+    for layer, activations, gradients in signals_by_batch(evaluator):
+        signals[layer].activations.append(activations)
+        signals[layer].gradients.append(gradients)
+    return signals
+
+
+def signals_by_batch(evaluator: HeadEvaluator) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Yield layer, activations (token, head x d) and gradients (token, output), batch after batch."""
+    objective, model, modules = evaluator.objective, evaluator.model, evaluator.modules
     seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def watch(layer: int) -> Any:
@@ -49,9 +58,7 @@ def layer_signals(evaluator: HeadEvaluator) -> dict[int, LayerSignals]:
             loss = objective.sensitivity(output, batch).sum()
             found = torch.autograd.grad(loss, [left for _, left in seen.values()])
             for (layer, (entered, _)), gradient in zip(seen.items(), found, strict=True):
-                signals[layer].activations.append(real_tokens(entered, batch))
-                signals[layer].gradients.append(real_tokens(gradient, batch))
-    return signals
+                yield layer, real_tokens(entered, batch), real_tokens(gradient, batch)
 
 
 def real_tokens(x: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -11,9 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from headscape.ablation.calibration_split import calibration_windows
+from headscape.ablation.choices import CHOICES, places_of
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Loss
-from headscape.ablation.rivals import RIVALS, rival_places
 from headscape.ablation.scores.attention import attention_entropy, confidence
 from headscape.ablation.scores.gradient import gradient
 from headscape.ablation.scores.haar import haar, haar_within_layer
@@ -42,7 +42,7 @@ METHODS: Mapping[str, Callable[[HeadEvaluator], NDArray[np.float64]]] = {
     "tree-redundancy": tree_redundancy,
     "reconstruction": reconstruction,
     "leave-one-out": leave_one_out,
-    **{name: partial(rival_places, method=name) for name in RIVALS},
+    **{name: partial(places_of, method=name) for name in CHOICES},
     "random": _random,
 }
 """The score behind every method; heads with low scores go first. "haar" ranks by ``haar_entropy``."""
@@ -122,10 +122,11 @@ def rank_heads(
         As for :func:`headscape.capture`. Where the inputs hold ``labels``, they are what the model is judged by.
     method
         A name: "haar", "haar-within-layer", "gradient", "attention-entropy", "confidence", "output-norm",
-        "tree-redundancy", "reconstruction", "leave-one-out", the published "flap", "wanda-sp", "slimgpt" and
-        "osscar" (:mod:`headscape.ablation.rivals`), or "random"; with ":reversed" behind it, the other way round. Or
-        a score of your own, low goes first: a column of a head table (indexed by layer and head), a dict by
-        (layer, head), one number per head, or a function of the :class:`HeadEvaluator`.
+        "tree-redundancy", "reconstruction", "leave-one-out", "validated" (:mod:`headscape.ablation.validated_choice`),
+        the published "flap", "wanda-sp", "slimgpt" and "osscar" (:mod:`headscape.ablation.rivals`), or "random"; with
+        ":reversed" behind it, the other way round. Or a score of your own, low goes first: a column of a head table
+        (indexed by layer and head), a dict by (layer, head), one number per head, or a function of the
+        :class:`HeadEvaluator`.
     capture, organizations
         Of the same model, one organization per window, if they are there; what is missing is computed.
     windows, length
@@ -138,9 +139,9 @@ def rank_heads(
         In place of the model's own: called with the output of a forward pass and its arguments, it gives one
         number per row, differentiable for "gradient" and "reconstruction".
     count
-        How many heads will be taken at most: "reconstruction" and the published methods stop there; remaining heads
-        are unranked. What the published methods choose depends on it, because a layer is judged on what those
-        before it have lost.
+        How many heads will be taken at most: "reconstruction", "validated" and the published methods stop there;
+        remaining heads are unranked. What "validated" and the published methods choose depends on it, because a layer
+        is judged on what those before it have lost.
     seed
         Of everything random.
     progress

@@ -79,7 +79,8 @@ def refitted(
     if bias is not None and intercept:
         gram = gram - n * torch.outer(mean[kept], mean[kept])
         cross = cross - n * torch.outer(mean[kept], rest)
-    damping = strength.ridge * float(moments.gram.diagonal().mean())
+    # Of a layer that is given nothing but 0, every scale of the damping is as good.
+    damping = strength.ridge * (float(moments.gram.diagonal().mean()) or 1.0)
     change = torch.linalg.solve(gram + damping * torch.eye(len(gram)).to(gram), cross)
     matrix[:, kept] += change.T.to(matrix)
     if bias is None or not intercept:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from headscape.ablation.greedy import Moves, ScorePrices, greedy_removal, single_heads
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.layer_pass import Decide, LayerPasses
-from headscape.ablation.layerwise import removed_within, swapped, uniform_quotas
+from headscape.ablation.layerwise import removed_within, uniform_quotas
 from headscape.ablation.moments import Moments, left_out, total
 from headscape.ablation.obs import BrainSurgeon
 from headscape.ablation.repair import Repair
@@ -47,10 +47,15 @@ Pick = Callable[[AttentionModule, Projection, Moments, int, Moves, float], Seque
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Heads that a method removes, the first choice first, with its own compensation."""
+    """Heads that a method removes, the first choice first, with its own compensation.
+
+    ``plan`` is the best of ``plans``, left-out losses by name, where a method compares several.
+    """
 
     heads: tuple[tuple[int, int], ...]
     repair: Repair
+    plan: str = ""
+    plans: Mapping[str, float] = field(default_factory=dict)
 
 
 def rival_choice(
@@ -78,15 +83,6 @@ def rival_choice(
     if method == "flap":
         return _flap(evaluator, count, moves)
     return _Layerwise(evaluator, count, moves, PICKS[method], method == "wanda-sp").choice(damping)
-
-
-def rival_places(evaluator: HeadEvaluator, method: str) -> FloatArray64:
-    """Return the place of every head in the order of a method; past ``evaluator.count``, heads are unranked."""
-    heads, count = evaluator.heads, evaluator.count or len(evaluator.heads)
-    places = np.full(len(heads), float(len(heads)))
-    for place, pair in enumerate(rival_choice(evaluator, method, count).heads):
-        places[heads.index(pair)] = place
-    return places
 
 
 def _flap(evaluator: HeadEvaluator, count: int, moves: Moves) -> Choice:
@@ -161,12 +157,7 @@ def _osscar(
     moves: Moves,
     damping: float,
 ) -> Sequence[int]:
-    surgeon = BrainSurgeon(projection, moments, damping)
-
-    def added(gone: Sequence[int], move: Sequence[int]) -> float:
-        return surgeon.increase([*gone, *move]) - surgeon.increase(gone)
-
-    return swapped(module, removed_within(module, quota, added, moves), surgeon.increase, moves)
+    return BrainSurgeon(projection, moments, damping).removed(module, quota, moves)
 
 
 PICKS: Mapping[str, Pick] = {"wanda-sp": _wanda, "slimgpt": _slimgpt, "osscar": _osscar}
@@ -192,12 +183,14 @@ class _Layerwise:
         passes = LayerPasses(self.evaluator)
 
         def deciding(strength: Strength) -> Decide:
+            short = 0  # heads that layers before could not lose because units have sizes
+
             def decide(layer: int, moments: Sequence[Moments]) -> Sequence[Weights]:
+                nonlocal short
                 projection, everything = self.evaluator.projections[layer], total(moments)
-                gone = self.pick(
-                    modules[layer], projection, everything, quotas[layer], self.moves, strength.ridge
-                )
-                self.gone[layer] = gone
+                quota = quotas[layer] + short
+                gone = self.pick(modules[layer], projection, everything, quota, self.moves, strength.ridge)
+                self.gone[layer], short = gone, quota - len(gone)
                 how = NO_REPAIR if self.plain else strength
                 # As published: the update is that of the weights alone, a bias stays as it is.
                 return [
@@ -212,10 +205,10 @@ class _Layerwise:
         else:
             strength = Strength(damping)
         weights = passes.fit(layers, deciding(strength))
-        return Choice(_interleaved(self.gone), Repair.of(weights, strength))
+        return Choice(interleaved(self.gone), Repair.of(weights, strength))
 
 
-def _interleaved(gone: Mapping[int, Sequence[int]]) -> tuple[tuple[int, int], ...]:
+def interleaved(gone: Mapping[int, Sequence[int]]) -> tuple[tuple[int, int], ...]:
     """Return the heads of all layers, the first choice of every layer first, deeper layers first."""
     rows = [[(layer, head) for head in gone[layer]] for layer in sorted(gone, reverse=True)]
     return tuple(pair for place in zip_longest(*rows) for pair in place if pair is not None)

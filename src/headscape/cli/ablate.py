@@ -23,7 +23,7 @@ def ablate(
         str,
         typer.Option(
             help="haar, haar-within-layer, gradient, attention-entropy, confidence, output-norm, tree-redundancy, "
-            "reconstruction, flap, wanda-sp, slimgpt, osscar, leave-one-out, random, or columns of --table; "
+            "reconstruction, validated, flap, wanda-sp, slimgpt, osscar, leave-one-out, random, or columns of --table; "
             "':reversed' behind a name reverses it, '+repair' re-fits the output projections."
         ),
     ] = "haar,gradient,reconstruction+repair,random",

@@ -267,3 +267,35 @@ def test_three_windows_are_too_few_for_a_verdict():
     verdict = study_of(curves, intact=np.full(3, 2.0)).verdicts["good"]
     assert verdict.word == "not judged against random"
     assert "nan" not in str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("default", "other", "said"),
+    [
+        ([0.01, 0.05, 0.2], [0.02, 0.1, 0.4], "is the best choice here"),
+        (
+            [0.01, 0.05, 0.4],
+            [0.02, 0.1, 0.2],
+            "is not the best choice here: it costs more with 10 heads (0.4",
+        ),
+        (
+            [0.02, 0.1, 0.2],
+            [0.02, 0.1, 0.4],
+            "none costs less at any count; it costs less with 10 heads (0.2",
+        ),
+    ],
+)
+def test_says_whether_the_default_is_the_best_choice(default, other, said):
+    noise = {"noise": 0.002}
+    curves = {
+        "reconstruction+repair": curve(default, seed=1, **noise),
+        "osscar": curve(other, seed=2, **noise),
+        "slimgpt": curve([0.5, 0.9, 1.5], seed=3, **noise),
+        "random": RANDOM,
+    }
+    [sentence] = [found for found in study_of(curves).findings if "the default" in found]
+    assert said in sentence
+    assert "slimgpt" not in sentence
+    # Without another method there is nothing to say, nor of methods that are not the default.
+    for some in (["reconstruction+repair", "random"], ["osscar", "slimgpt", "random"]):
+        assert "the default" not in " ".join(study_of({name: curves[name] for name in some}).findings)

@@ -1,0 +1,145 @@
+"""Choice of heads and repair together, by the loss of calibration windows that each fit has left out.
+
+Layers are visited one after another, each on what the pruned and repaired layers before it give. A plan says how many
+heads a layer loses and what removing some of them costs:
+
+| plan | heads of a layer | price |
+|---|---|---|
+| uniform | the same number each | squared change of the output (OSSCAR, arXiv 2403.12983) |
+| global | as the cheapest moves of the whole intact network fall | squared change in the metric of the loss |
+| between | halfway between the two | the same |
+
+The metric is that of :mod:`headscape.ablation.output_metric`. In every layer the cheapest moves are taken one after
+another, then heads are swapped while that lowers the price. Plans are compared first, at one strength of the repair,
+then strengths under the best plan, then targets (:mod:`headscape.ablation.ridge_fit`). The uniform plan with the target
+0 is OSSCAR, so that the choice departs from the best published method only where windows left out say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headscape.ablation.greedy import Moves, greedy_removal, single_heads
+from headscape.ablation.head_evaluator import HeadEvaluator
+from headscape.ablation.layer_pass import Decide, LayerPasses
+from headscape.ablation.layerwise import uniform_quotas
+from headscape.ablation.moments import Moments, left_out, total
+from headscape.ablation.obs import BrainSurgeon
+from headscape.ablation.output_metric import output_metrics
+from headscape.ablation.repair import Repair
+from headscape.ablation.repair_choice import START, Deciding, chosen_strength, cross_validated
+from headscape.ablation.ridge_fit import NO_REPAIR, Strength, Weights, refitted
+from headscape.ablation.rivals import Choice, interleaved
+from headscape.models.lazy_torch import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How many heads every layer loses, and the metric of the layers' outputs (none: all outputs count alike)."""
+
+    quotas: Mapping[int, int]
+    metrics: Mapping[int, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def layers(self) -> list[int]:
+        """Layers that lose heads."""
+        return [layer for layer, quota in self.quotas.items() if quota]
+
+
+def validated_choice(evaluator: HeadEvaluator, count: int, moves: Moves = single_heads) -> Choice:
+    """Return the heads that go and the repair, both chosen by the loss of windows left out.
+
+    Parameters
+    ----------
+    evaluator
+        The model and its calibration windows.
+    count
+        How many heads go at most.
+    moves
+        Which heads may go together: :func:`single_heads` or :func:`removable_units`.
+
+    Notes
+    -----
+    A forward and a backward pass over the windows, and one forward pass per plan, strength and target. From a single
+    window nothing can be left out: then the first plan is taken, without repair.
+    """
+    plans = removal_plans(evaluator, count, moves)
+    search = _Search(evaluator, moves, LayerPasses(evaluator))
+    tried = {
+        name: cross_validated(search.passes, plan.layers, search.deciding(plan), [START])
+        for name, plan in plans.items()
+    }
+    name = min(tried, key=lambda plan: tried[plan].lowest)
+    plan, deciding = plans[name], search.deciding(plans[name])
+    choice = chosen_strength(search.passes, plan.layers, deciding, tried[name])
+    weights = search.passes.fit(plan.layers, deciding(choice.best), drift=choice.best.target > 0)
+    return Choice(
+        interleaved(search.gone),
+        Repair.of(weights, choice.best, choice),
+        name,
+        {plan: found.lowest for plan, found in tried.items()},
+    )
+
+
+def removal_plans(evaluator: HeadEvaluator, count: int, moves: Moves) -> dict[str, Plan]:
+    """Return the plans of the table at the top of this file."""
+    metrics = output_metrics(evaluator)
+    weighed = {layer: metric.fisher for layer, metric in metrics.items()}
+    uniform = uniform_quotas(evaluator.modules, count, moves)
+    prices = {
+        layer: BrainSurgeon(evaluator.projections[layer], metric.moments, START.ridge, metric.fisher)
+        for layer, metric in metrics.items()
+    }
+    cheapest = dict.fromkeys(uniform, 0)
+    for step in greedy_removal(evaluator.modules, prices, moves, count, evaluator.progress):
+        cheapest[step.layer] += len(step.heads)
+    return {
+        "uniform": Plan(uniform),
+        "global": Plan(cheapest, weighed),
+        "between": Plan(between(uniform, cheapest), weighed),
+    }
+
+
+def between(some: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:
+    """Return the means of two numbers a layer, rounded so that they add up to the same.
+
+    Examples
+    --------
+    >>> between({0: 2, 1: 2, 2: 2}, {0: 1, 1: 2, 2: 3})
+    {0: 1, 1: 2, 2: 3}
+    """
+    sums = np.cumsum([0, *((some[layer] + others[layer]) / 2 for layer in sorted(some))])
+    return dict(zip(sorted(some), np.diff(np.floor(sums + 1e-9)).astype(int).tolist(), strict=True))
+
+
+@dataclass(eq=False)
+class _Search:
+    """Removes heads and repairs layer after layer; ``gone`` are those of the last pass."""
+
+    evaluator: HeadEvaluator
+    moves: Moves
+    passes: LayerPasses
+    gone: dict[int, Sequence[int]] = field(default_factory=dict)
+
+    def deciding(self, plan: Plan) -> Deciding:
+        modules = {module.layer: module for module in self.evaluator.modules}
+
+        def with_strength(strength: Strength) -> Decide:
+            short = 0  # heads that layers before could not lose because units have sizes
+            damping = START.ridge if strength == NO_REPAIR else strength.ridge
+            self.gone = {}
+
+            def decide(layer: int, moments: Sequence[Moments]) -> Sequence[Weights]:
+                nonlocal short
+                projection, quota = self.evaluator.projections[layer], plan.quotas[layer] + short
+                surgeon = BrainSurgeon(projection, total(moments), damping, plan.metrics.get(layer))
+                gone = surgeon.removed(modules[layer], quota, self.moves)
+                self.gone[layer], short = gone, quota - len(gone)
+                return [refitted(projection, part, gone, strength) for part in left_out(list(moments))]
+
+            return decide
+
+        return with_strength

@@ -1,0 +1,100 @@
+"""Choice of heads and repair by windows left out: its prices, its plans, and what it never does worse than."""
+
+import numpy as np
+import pytest
+import torch
+
+from evaluator_cases import continued, evidence_of, silence, state_of, unchanged, wide_llama
+from headscape.ablation.activations import layer_signals
+from headscape.ablation.greedy import removable_units, single_heads
+from headscape.ablation.layer_pass import LayerPasses
+from headscape.ablation.layerwise import uniform_quotas
+from headscape.ablation.obs import BrainSurgeon
+from headscape.ablation.output_metric import output_metrics
+from headscape.ablation.ridge_fit import NO_REPAIR, Strength
+from headscape.ablation.rivals import _Layerwise, rival_choice
+from headscape.ablation.validated_choice import Plan, _Search, removal_plans, validated_choice
+from tiny_models import tiny_causal_model, token_ids
+
+IDS = token_ids(8, length=30)
+
+
+def test_the_metric_is_the_second_moment_of_the_gradients():
+    evaluator = evidence_of(tiny_causal_model("Llama"), IDS)
+    signals, found = layer_signals(evaluator), output_metrics(evaluator)
+    for layer, metric in found.items():
+        gradients = torch.cat(signals[layer].gradients).double()
+        by_token = sum(torch.outer(g, g) for g in gradients)
+        torch.testing.assert_close(metric.fisher, by_token)
+        activations = torch.cat(signals[layer].activations).double()
+        torch.testing.assert_close(metric.moments.gram, activations.T @ activations)
+
+
+@pytest.mark.parametrize("gone", [[1], [0, 2], [1, 2, 3]])
+def test_the_price_is_the_weighed_squared_change_after_the_best_refit(gone):
+    evaluator = evidence_of(tiny_causal_model("Llama"), token_ids(12, length=40))
+    projection, metric = evaluator.projections[1], output_metrics(evaluator)[1]
+    x = torch.cat(layer_signals(evaluator)[1].activations).double().numpy()
+    weights = projection.matrix.detach().double().numpy()
+    kept = projection.columns([head for head in range(4) if head not in gone]).numpy()
+    fitted = np.linalg.lstsq(x[:, kept], x @ weights.T)[0]
+    change = x @ weights.T - x[:, kept] @ fitted
+    wanted = sum(d @ metric.fisher.numpy() @ d for d in change) / len(x)
+    surgeon = BrainSurgeon(projection, metric.moments, 1e-10, metric.fisher)
+    assert surgeon.price(gone) == pytest.approx(wanted, rel=1e-4)
+    assert surgeon.price([]) == 0
+
+
+def test_the_uniform_plan_is_osscar():
+    evaluator = evidence_of(tiny_causal_model("Llama"), IDS)
+    published = rival_choice(evaluator, "osscar", 5, damping=0.05)
+    search = _Search(evaluator, single_heads, LayerPasses(evaluator))
+    plan = Plan(uniform_quotas(evaluator.modules, 5, single_heads))
+    weights = search.passes.fit(plan.layers, search.deciding(plan)(Strength(0.05)))
+    assert {(layer, head) for layer in search.gone for head in search.gone[layer]} == set(published.heads)
+    for layer, (matrix, _) in weights.items():
+        torch.testing.assert_close(matrix, published.repair.matrices[layer])
+
+
+def test_the_best_plan_and_strength_on_windows_left_out_are_taken():
+    model = tiny_causal_model("GPT2")
+    evaluator, before = evidence_of(model, continued(model, 8)), state_of(model)
+    found = validated_choice(evaluator, 4)
+    assert found.plan == min(found.plans, key=found.plans.get)
+    tried = found.repair.choice.losses
+    assert found.repair.strength == min(tried, key=lambda strength: tried[strength].mean())
+    assert tried[found.repair.strength].mean() <= found.plans["uniform"]
+    assert len(found.heads) == 4
+    assert unchanged(model, before)
+
+
+def test_heads_that_do_nothing_go_first_wherever_they_are():
+    model = wide_llama()
+    silence(model, [(1, head) for head in range(4)])
+    evaluator = evidence_of(model, continued(model, 8))
+    assert removal_plans(evaluator, 4, single_heads)["global"].quotas == {0: 0, 1: 4}
+    found = validated_choice(evaluator, 4)
+    assert sorted(found.heads) == [(1, head) for head in range(4)]
+    with found.repair.applied(evaluator.projections):
+        losses = evaluator.objective.evaluate(model).losses
+    np.testing.assert_allclose(losses, evaluator.losses(), atol=1e-5)
+
+
+def test_units_can_be_cut_out_and_a_single_window_repairs_nothing():
+    found = validated_choice(evidence_of(tiny_causal_model("Llama"), token_ids(1)), 4, removable_units)
+    assert found.repair.strength == NO_REPAIR
+    for layer in (0, 1):
+        gone = sorted(head for at, head in found.heads if at == layer)
+        assert gone in ([], [0, 1], [2, 3], [0, 2], [0, 3], [1, 2], [1, 3])
+
+
+def test_what_a_layer_cannot_lose_is_asked_of_the_next():
+    evaluator, asked = evidence_of(tiny_causal_model("Llama"), IDS), []
+
+    def pick(module, projection, moments, quota, moves, damping):
+        asked.append(quota)
+        return [0]
+
+    found = _Layerwise(evaluator, 4, single_heads, pick, plain=True).choice(0.1)
+    assert asked == [2, 3]
+    assert sorted(found.heads) == [(0, 0), (1, 0)]

@@ -64,8 +64,8 @@ from .pruning.pruned import Pruned as Pruned
 from .pruning.pruned_files import load_pruned as load_pruned
 from .pruning.pruned_files import save_pruned as save_pruned
 from .pruning.removal import prune as prune
-from .pruning.trial import PruningTrial as PruningTrial
 from .pruning.trial import pruning_trial as pruning_trial
+from .pruning.trial_result import PruningTrial as PruningTrial
 from .recorder.capturing import capture as capture
 from .study.analyze import analyze as analyze
 from .study.check import check as check

@@ -1,0 +1,89 @@
+"""How often the interval of a pruning trial covers what the whole text would have shown.
+
+Run with ``python -m benchmarks.pruning_coverage --text wikitext2_valid.txt``. Heads are chosen and repaired as
+``headscape prune`` does it, on 16 windows of the first half of the text. Then *every* window of the second half is
+evaluated, and the loss increases are stored. From these, trials of 16 windows are drawn as the samplers take them:
+``spread`` evenly over the text, ``random``, and ``first`` (neighbors); a "95 %" interval should cover the mean of all.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscape.ablation.calibration_split import split_windows
+from headscape.ablation.head_evaluator import HeadEvaluator
+from headscape.analysis.intervals import bootstrap
+from headscape.models.loading import load_model
+from headscape.pruning.trial import pruning_trial
+from headscape.recorder.gates import gated, switched_off
+
+RESULT = Path(__file__).parents[1] / "docs" / "results" / "prune_coverage_smollm2.json"
+ALL = 100_000
+DIGITS = 5
+
+
+def drawn(sample: str, n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return which of n windows in a row one trial evaluates.
+
+    Evenly spread ones start anywhere, and wrap around, so that a thousand different trials can be drawn.
+    """
+    if sample == "random":
+        return rng.choice(n, count, replace=False)
+    step = n / count if sample == "spread" else 1.0
+    return (int(rng.integers(n)) + np.floor(step * np.arange(count)).astype(np.int64)) % n
+
+
+def coverage(
+    increases: NDArray[np.float64], sample: str, *, count: int = 16, trials: int = 1000, seed: int = 0
+) -> float:
+    """Return the share of trials whose interval covers the mean increase of all windows."""
+    rng, truth = np.random.default_rng(seed), float(increases.mean())
+    found = (bootstrap(increases[drawn(sample, len(increases), count, rng)]) for _ in range(trials))
+    return sum(truth in interval for interval in found) / trials
+
+
+def measure(model: str, text: Path, fraction: float, length: int) -> dict[str, object]:
+    """Return the losses of every window of the second half of a text, intact and without the chosen heads."""
+    loaded = load_model(model)
+    trial = pruning_trial(loaded, text, fraction=fraction, length=length)
+    assert trial.repair is not None
+    promise = trial.increases["with repair"]
+    windows = split_windows(loaded, text, windows=ALL, length=length).evaluation
+    judge = HeadEvaluator(loaded, windows)
+    with gated(judge.modules, {}):
+        intact = judge.objective.evaluate(loaded.model).losses
+    with trial.repair.applied(judge.projections), switched_off(judge.modules, trial.heads):
+        repaired = judge.objective.evaluate(loaded.model).losses
+    return {
+        "made_with": f"python -m benchmarks.pruning_coverage: {model}, {text.name}, windows of {length} tokens, "
+        f"{len(trial.heads)} heads removed and repaired",
+        "promised": [promise.estimate, promise.low, promise.high],
+        "intact": np.round(intact, DIGITS).tolist(),
+        "repaired": np.round(repaired, DIGITS).tolist(),
+    }
+
+
+def main() -> None:
+    """Measure, store, and print the coverage of every sampler."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--fraction", type=float, default=0.1)
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    given = parser.parse_args()
+    found = measure(given.model, given.text, given.fraction, given.length)
+    given.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    increases = np.array(found["repaired"]) - np.array(found["intact"])
+    print(
+        f"{len(increases)} windows, mean loss increase {increases.mean():.4f}, promised {found['promised']}"
+    )
+    for sample in ("spread", "random", "first"):
+        print(f"{sample}: {coverage(increases, sample):.3f} of the intervals cover it")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,10 @@
 """How often the interval of a pruning trial covers what the whole text would have shown.
 
 Run with ``python -m benchmarks.pruning_coverage --text wikitext2_valid.txt``. Heads are chosen and repaired as
-``headscape prune`` does it, on 16 windows of the first half of the text. Then *every* window of the second half is
-evaluated, and the loss increases are stored. From these, trials of 16 windows are drawn as the samplers take them:
-``spread`` evenly over the text, ``random``, and ``first`` (neighbors); a "95 %" interval should cover the mean of all.
+``headscape prune`` does it, on 16 windows of the first half of the text. Then *every* window of the second half
+(or many, evenly spread) is evaluated, and the losses are stored. From these, trials of 16 windows are drawn as the
+samplers take them: ``spread`` evenly over the text, ``random``, and ``first`` (neighbors); a "95 %" interval should
+cover the mean of all.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from headscape.recorder.gates import gated, switched_off
 
 RESULT = Path(__file__).parents[1] / "docs" / "results" / "prune_coverage_smollm2.json"
 ALL = 100_000
-DIGITS = 5
+DIGITS, CHUNK = 5, 8
 
 
 def drawn(sample: str, n: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -45,24 +46,36 @@ def coverage(
     return sum(truth in interval for interval in found) / trials
 
 
-def measure(model: str, text: Path, fraction: float, length: int) -> dict[str, object]:
-    """Return the losses of every window of the second half of a text, intact and without the chosen heads."""
+def measure(
+    model: str, text: Path, fraction: float, length: int, count: int, work: Path
+) -> dict[str, object]:
+    """Return the losses of every window of the second half of a text, intact and without the chosen heads.
+
+    What is finished is kept in ``work``: a measurement that is stopped resumes there.
+    """
     loaded = load_model(model)
-    trial = pruning_trial(loaded, text, fraction=fraction, length=length)
+    trial = pruning_trial(loaded, text, fraction=fraction, length=length, out=work / "trial")
     assert trial.repair is not None
     promise = trial.increases["with repair"]
-    windows = split_windows(loaded, text, windows=ALL, length=length).evaluation
-    judge = HeadEvaluator(loaded, windows)
-    with gated(judge.modules, {}):
-        intact = judge.objective.evaluate(loaded.model).losses
-    with trial.repair.applied(judge.projections), switched_off(judge.modules, trial.heads):
-        repaired = judge.objective.evaluate(loaded.model).losses
+    windows = split_windows(loaded, text, windows=count, length=length).evaluation
+    found: dict[str, list[float]] = {"intact": [], "repaired": []}
+    for start in range(0, len(windows), CHUNK):
+        kept = work / f"losses-{start}.json"
+        if not kept.exists():
+            judge = HeadEvaluator(loaded, windows[start : start + CHUNK])
+            with gated(judge.modules, {}):
+                intact = judge.objective.evaluate(loaded.model).losses
+            with trial.repair.applied(judge.projections), switched_off(judge.modules, trial.heads):
+                repaired = judge.objective.evaluate(loaded.model).losses
+            losses = {"intact": intact, "repaired": repaired}
+            kept.write_text(json.dumps({name: np.round(x, DIGITS).tolist() for name, x in losses.items()}))
+        for name, values in json.loads(kept.read_text()).items():
+            found[name] += values
     return {
         "made_with": f"python -m benchmarks.pruning_coverage: {model}, {text.name}, windows of {length} tokens, "
         f"{len(trial.heads)} heads removed and repaired",
         "promised": [promise.estimate, promise.low, promise.high],
-        "intact": np.round(intact, DIGITS).tolist(),
-        "repaired": np.round(repaired, DIGITS).tolist(),
+        **found,
     }
 
 
@@ -73,9 +86,11 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--fraction", type=float, default=0.1)
     parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--windows", type=int, default=ALL, help="at most so many, evenly spread")
+    parser.add_argument("--work", type=Path, default=Path("out/coverage"))
     parser.add_argument("--out", type=Path, default=RESULT)
     given = parser.parse_args()
-    found = measure(given.model, given.text, given.fraction, given.length)
+    found = measure(given.model, given.text, given.fraction, given.length, given.windows, given.work)
     given.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
     increases = np.array(found["repaired"]) - np.array(found["intact"])
     print(

@@ -73,6 +73,7 @@ from .study.check_report import CheckReport as CheckReport
 from .study.compare import compare as compare
 from .study.comparison import Comparison as Comparison
 from .study.head_patterns import head_patterns as head_patterns
+from .study.pruning_report import pruning_report as pruning_report
 from .study.source import open_source as open_source
 from .study.study import Study as Study
 from .tensor.capture import Capture as Capture

@@ -244,8 +244,8 @@ def _reached(goal: Goal, kind: str, savings: Savings, trial: PruningTrial) -> st
     """Return what was asked for and how it was reached, in sentences; nothing for a plain share of the heads."""
     sentences = [KINDS.get(kind, "")]
     for target, what, change in (
-        (goal.target_kv, "The key-value cache is", savings.cache_bytes_per_token),
-        (goal.target_params, "The parameters are", savings.parameters),
+        (goal.target_kv, "The key-value cache is {:.3g} of what it was", savings.cache_bytes_per_token),
+        (goal.target_params, "The parameters are {:.3g} of what they were", savings.parameters),
     ):
         if target is not None:
             n = counted(len(trial.heads), "head")

@@ -235,16 +235,11 @@ def _no_worse(after: FloatArray64, before: FloatArray64) -> bool:
 
 def _of_curve(curve: TradeOff) -> str:
     """Return the Pareto choices of a trade-off in a sentence."""
-    named = "; ".join(
-        f"{name}: {counted(len(point.heads), 'head')} in {point.kind}, loss increase {point.increase.estimate:.3g}"
-        + (
-            f", cache {point.savings.cache_bytes_per_token.share:.0%} smaller"
-            if point.savings.cache_bytes_per_token.share
-            else ""
-        )
+    named = ", ".join(
+        f"{name} ({len(point.heads)} in {point.kind}, {point.increase.estimate:+.3g})"
         for name, point in curve.choices.items()
     )
     return (
-        f"Pareto choices among {counted(len(curve.points), 'size')} (compared on {counted(curve.windows, 'window')} of "
-        f"the calibration text): {named}."
+        f"Of {counted(len(curve.points), 'size')} compared on {counted(curve.windows, 'other calibration window')}, "
+        f"these are Pareto choices (heads removed, loss increase): {named}."
     )

@@ -16,10 +16,19 @@ from numpy.typing import NDArray
 
 from headscape.ablation.calibration_split import split_windows
 from headscape.ablation.head_evaluator import HeadEvaluator
+from headscape.ablation.repair import Repair
 from headscape.analysis.intervals import bootstrap
-from headscape.models.loading import load_model
-from headscape.pruning.trial import pruning_trial
+from headscape.engine import no_progress
+from headscape.models.loading import Model, load_model
+from headscape.pruning.manifest import Pairs
+from headscape.pruning.removal_order import UNITS, require_count
+from headscape.pruning.size_search import flat
+from headscape.pruning.trial_parts import trial_parts
+from headscape.pruning.trial_run import TrialRun
+from headscape.pruning.trial_windows import trial_windows
+from headscape.recorder.capturing import input_hash
 from headscape.recorder.gates import gated, switched_off
+from headscape.tensor.store import write_text_atomically
 
 RESULT = Path(__file__).parents[1] / "docs" / "results" / "prune_coverage_smollm2.json"
 ALL = 100_000
@@ -46,36 +55,49 @@ def coverage(
     return sum(truth in interval for interval in found) / trials
 
 
-def measure(
-    model: str, text: Path, fraction: float, length: int, count: int, work: Path
-) -> dict[str, object]:
-    """Return the losses of every window of the second half of a text, intact and without the chosen heads.
+def chosen(loaded: Model, text: Path, fraction: float, length: int, work: Path) -> tuple[Pairs, Repair]:
+    """Return the heads that ``headscape prune`` would remove, and their repair."""
+    windows = trial_windows(
+        loaded, text, windows=None, calibration_count=None, comparing=False, length=length
+    ).calibrate
+    evaluator = HeadEvaluator(loaded, windows)
+    parameters = {"model": loaded.provenance(), "length": length}
+    with trial_parts(work / "choice", parameters, input_hash(windows), 0) as parts:
+        run = TrialRun(evaluator, None, evaluator, "reconstruction", True, parts, no_progress)
+        heads = flat(run.order(UNITS, require_count(evaluator.modules, UNITS, fraction)))
+        repair = run.repair(heads)
+    assert repair is not None
+    return heads, repair
 
-    What is finished is kept in ``work``: a measurement that is stopped resumes there.
+
+def measure(
+    model: str, text: Path, fraction: float, length: int, count: int, work: Path, last_first: bool
+) -> dict[str, object]:
+    """Return the losses of the windows of the second half of a text, intact and without the chosen heads.
+
+    What is finished is kept in ``work``: a measurement that is stopped resumes there, and a second process may begin
+    with the last windows.
     """
     loaded = load_model(model)
-    trial = pruning_trial(loaded, text, fraction=fraction, length=length, out=work / "trial")
-    assert trial.repair is not None
-    promise = trial.increases["with repair"]
+    heads, repair = chosen(loaded, text, fraction, length, work)
     windows = split_windows(loaded, text, windows=count, length=length).evaluation
-    found: dict[str, list[float]] = {"intact": [], "repaired": []}
-    for start in range(0, len(windows), CHUNK):
+    starts = range(0, len(windows), CHUNK)
+    for start in reversed(starts) if last_first else starts:
         kept = work / f"losses-{start}.json"
         if not kept.exists():
             judge = HeadEvaluator(loaded, windows[start : start + CHUNK])
             with gated(judge.modules, {}):
                 intact = judge.objective.evaluate(loaded.model).losses
-            with trial.repair.applied(judge.projections), switched_off(judge.modules, trial.heads):
+            with repair.applied(judge.projections), switched_off(judge.modules, heads):
                 repaired = judge.objective.evaluate(loaded.model).losses
             losses = {"intact": intact, "repaired": repaired}
-            kept.write_text(json.dumps({name: np.round(x, DIGITS).tolist() for name, x in losses.items()}))
-        for name, values in json.loads(kept.read_text()).items():
-            found[name] += values
+            text_of = json.dumps({name: np.round(x, DIGITS).tolist() for name, x in losses.items()})
+            write_text_atomically(kept, text_of)
+    found = [json.loads((work / f"losses-{start}.json").read_text()) for start in starts]
     return {
         "made_with": f"python -m benchmarks.pruning_coverage: {model}, {text.name}, windows of {length} tokens, "
-        f"{len(trial.heads)} heads removed and repaired",
-        "promised": [promise.estimate, promise.low, promise.high],
-        **found,
+        f"{len(heads)} heads removed and repaired ({repair.strength})",
+        **{name: [loss for part in found for loss in part[name]] for name in ("intact", "repaired")},
     }
 
 
@@ -88,9 +110,12 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--windows", type=int, default=ALL, help="at most so many, evenly spread")
     parser.add_argument("--work", type=Path, default=Path("out/coverage"))
+    parser.add_argument("--last-first", action="store_true", help="a second process, to share the work")
     parser.add_argument("--out", type=Path, default=RESULT)
     given = parser.parse_args()
-    found = measure(given.model, given.text, given.fraction, given.length, given.windows, given.work)
+    found = measure(
+        given.model, given.text, given.fraction, given.length, given.windows, given.work, given.last_first
+    )
     given.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
     increases = np.array(found["repaired"]) - np.array(found["intact"])
     print(

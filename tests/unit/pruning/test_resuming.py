@@ -1,13 +1,17 @@
-"""A trial that is stopped resumes after its last finished part and ends as if nothing had happened; so does recovery."""
+"""A trial that is stopped resumes after its last finished part, recovery included, and gives the same result."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 import torch
 
 import headscape as hs
-from evaluator_cases import state_of, unchanged
+from evaluator_cases import evidence_of, state_of, unchanged
+from headscape.engine import no_progress
 from headscape.errors import InputError, StorageError
 from headscape.pruning import recovery
+from headscape.pruning.trial_parts import TrialParts
 from headscape.tensor.store import Store
 from tiny_models import tiny_causal_model, token_ids
 
@@ -89,23 +93,50 @@ def test_other_windows_are_refused_and_a_failed_run_leaves_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["work"]
 
 
-def test_recovery_lowers_the_loss_it_trains_on_and_touches_only_the_output_projections(monkeypatch):
+def test_recovery_trains_the_output_projections_and_nothing_else(monkeypatch):
     monkeypatch.setattr(recovery, "RATE", 3e-3)
     model = tiny_causal_model("Llama")
     before = state_of(model)
-    windows = token_ids(8, seed=2)
-    trial = hs.pruning_trial(model, EVALUATION, calibration=windows, fraction=0.5, recover=40)
+    heads = ((0, 0), (0, 1), (1, 2), (1, 3))
+    train = evidence_of(model, CALIBRATION)
+    trained = recovery.recovered(train, heads, None, 40, TrialParts(), no_progress)
     assert unchanged(model, before)
-    start = hs.pruning_trial(model, windows, calibration=windows, fraction=0.5)
-    pruned = trial.prune(timing=False) if trial.recovery_helps else None
-    judged = hs.pruning_trial(model, windows, calibration=windows, heads=trial.heads, recover=40)
-    # Windows that are evaluated on are never trained on, so the calibration windows stand in for them.
-    assert judged.recovered is not None
-    assert set(trial.recovery.matrices) == {0, 1}
-    gone = {layer: [h for at, h in trial.heads if at == layer] for layer in (0, 1)}
-    for layer, matrix in trial.recovery.matrices.items():
-        d = matrix.shape[1] // 4
-        for head in gone[layer]:
-            assert not matrix[:, head * d : (head + 1) * d].any() or start.repair is None
-    assert "with recovery" in trial.increases
-    assert pruned is None or pruned.manifest.repaired == (0, 1)
+    assert all(weight.requires_grad for weight in model.parameters())
+    start = train.losses(heads).mean()
+    with trained.applied(train.projections):
+        assert train.losses(heads).mean() < start - 0.01
+    # Columns of heads that are gone see no activations, so that they learn nothing.
+    for layer, matrix in trained.matrices.items():
+        old = train.projections[layer].matrix.detach()
+        gone = train.projections[layer].columns([head for at, head in heads if at == layer])
+        assert torch.equal(matrix[:, gone], old[:, gone])
+        assert not torch.equal(matrix, old)
+    again = recovery.recovered(train, heads, None, 40, TrialParts(), no_progress)
+    assert all(torch.equal(again.matrices[layer], matrix) for layer, matrix in trained.matrices.items())
+
+
+def test_recovery_is_in_the_table_and_is_left_out_if_it_harms():
+    model = tiny_causal_model("Llama")
+    trial = trial_of(model, sizes=0)
+    assert list(trial.increases)[:3] == ["without repair", "with repair", "with recovery"]
+    helped = dataclasses.replace(trial, recovered=trial.repaired - 1.0)
+    assert helped.used == "with recovery"
+    pruned = helped.prune(timing=False)
+    assert pruned.manifest.repaired == (0, 1)
+    assert "with recovery" in pruned.card
+    harmed = dataclasses.replace(trial, recovered=trial.repaired + 1.0)
+    assert harmed.used != "with recovery"
+    assert "Recovery (6 steps of training on the calibration text) makes it worse" in " ".join(
+        harmed.findings
+    )
+    plain = trial_of(model, sizes=0, recover=0)
+    assert plain.recovered is None
+    assert "with recovery" not in plain.increases
+
+
+def test_a_recovered_model_costs_what_the_trial_says():
+    model = tiny_causal_model("GPT2")
+    trial = trial_of(model, sizes=0)
+    trial = dataclasses.replace(trial, repaired=trial.recovered + 1.0)
+    smaller = trial.prune(timing=False).model
+    np.testing.assert_allclose(evidence_of(smaller, EVALUATION).losses(), trial.recovered, atol=1e-5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +28,7 @@ from headscape.pruning.trial_parts import (
     repair_arrays,
     repair_of,
 )
+from headscape.recorder.gates import switched_off
 from headscape.tensor.store import content_hash
 
 Losses = NDArray[np.float64]
@@ -129,8 +129,14 @@ class TrialRun:
 
 
 def _losses(evaluator: HeadEvaluator, heads: Pairs, repair: Repair | None) -> Losses:
-    with nullcontext() if repair is None else repair.applied(evaluator.projections):
+    if repair is None:
         return evaluator.losses(heads)
+    with repair.applied(evaluator.projections):
+        if min(repair.matrices, default=0) >= min(layer for layer, _ in heads):
+            return evaluator.losses(heads)
+        # The evaluator takes layers before the first removed head for intact; recovery has changed them.
+        with switched_off(evaluator.modules, heads):
+            return evaluator.objective.evaluate(evaluator.model).losses
 
 
 def _suffix(strength: Strength | None) -> str:

@@ -137,6 +137,6 @@ def test_recovery_is_in_the_table_and_is_left_out_if_it_harms():
 def test_a_recovered_model_costs_what_the_trial_says():
     model = tiny_causal_model("GPT2")
     trial = trial_of(model, sizes=0)
-    trial = dataclasses.replace(trial, repaired=trial.recovered + 1.0)
+    trial = dataclasses.replace(trial, gated=trial.recovered + 2.0, repaired=trial.recovered + 1.0)
     smaller = trial.prune(timing=False).model
     np.testing.assert_allclose(evidence_of(smaller, EVALUATION).losses(), trial.recovered, atol=1e-5)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from headscape.ablation.calibration_split import split_windows
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.repair import Repair
+from headscape.ablation.ridge_fit import Strength
 from headscape.analysis.intervals import bootstrap
 from headscape.engine import no_progress
 from headscape.models.loading import Model, load_model
@@ -55,7 +56,9 @@ def coverage(
     return sum(truth in interval for interval in found) / trials
 
 
-def chosen(loaded: Model, text: Path, fraction: float, length: int, work: Path) -> tuple[Pairs, Repair]:
+def chosen(
+    loaded: Model, text: Path, fraction: float, length: int, work: Path, ridge: float | None
+) -> tuple[Pairs, Repair]:
     """Return the heads that ``headscape prune`` would remove, and their repair."""
     windows = trial_windows(
         loaded, text, windows=None, calibration_count=None, comparing=False, length=length
@@ -65,24 +68,32 @@ def chosen(loaded: Model, text: Path, fraction: float, length: int, work: Path) 
     with trial_parts(work / "choice", parameters, input_hash(windows), 0) as parts:
         run = TrialRun(evaluator, None, evaluator, "reconstruction", True, parts, no_progress)
         heads = flat(run.order(UNITS, require_count(evaluator.modules, UNITS, fraction)))
-        repair = run.repair(heads)
+        repair = run.repair(heads, None if ridge is None else Strength(ridge))
     assert repair is not None
     return heads, repair
 
 
 def measure(
-    model: str, text: Path, fraction: float, length: int, count: int, work: Path, last_first: bool
+    model: str,
+    text: Path,
+    fraction: float,
+    length: int,
+    count: int,
+    work: Path,
+    ridge: float | None,
+    begin: float,
 ) -> dict[str, object]:
     """Return the losses of the windows of the second half of a text, intact and without the chosen heads.
 
-    What is finished is kept in ``work``: a measurement that is stopped resumes there, and a second process may begin
-    with the last windows.
+    What is finished is kept in ``work``: a measurement that is stopped resumes there, and further processes
+    may begin in the middle (``begin``, a share).
     """
     loaded = load_model(model)
-    heads, repair = chosen(loaded, text, fraction, length, work)
+    heads, repair = chosen(loaded, text, fraction, length, work, ridge)
     windows = split_windows(loaded, text, windows=count, length=length).evaluation
     starts = range(0, len(windows), CHUNK)
-    for start in reversed(starts) if last_first else starts:
+    first = int(begin * len(starts))
+    for start in [*starts[first:], *starts[:first]]:
         kept = work / f"losses-{start}.json"
         if not kept.exists():
             judge = HeadEvaluator(loaded, windows[start : start + CHUNK])
@@ -110,11 +121,21 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--windows", type=int, default=ALL, help="at most so many, evenly spread")
     parser.add_argument("--work", type=Path, default=Path("out/coverage"))
-    parser.add_argument("--last-first", action="store_true", help="a second process, to share the work")
+    parser.add_argument("--ridge", type=float, help="of the repair; by default chosen by cross-validation")
+    parser.add_argument(
+        "--begin", type=float, default=0.0, help="begin here, for processes that share the work"
+    )
     parser.add_argument("--out", type=Path, default=RESULT)
     given = parser.parse_args()
     found = measure(
-        given.model, given.text, given.fraction, given.length, given.windows, given.work, given.last_first
+        given.model,
+        given.text,
+        given.fraction,
+        given.length,
+        given.windows,
+        given.work,
+        given.ridge,
+        given.begin,
     )
     given.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
     increases = np.array(found["repaired"]) - np.array(found["intact"])

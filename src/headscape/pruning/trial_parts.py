@@ -5,10 +5,12 @@ Orders of removal are kept by the method and the kind of their steps, everything
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +93,7 @@ def repair_arrays(repair: Repair) -> dict[str, NDArray[Any]]:
     found |= {f"bias-{layer}": _array(bias) for layer, bias in repair.biases.items()}
     strength = repair.strength
     if strength is not None:
-        found["strength"] = np.array([strength.ridge, strength.target])
+        found["strength"] = np.frombuffer(json.dumps(asdict(strength)).encode(), dtype=np.uint8)
     return found
 
 
@@ -102,7 +104,7 @@ def repair_of(arrays: Arrays, like: torch.Tensor) -> Repair:
         what, _, layer = name.partition("-")
         if what in parts:
             parts[what][int(layer)] = torch.from_numpy(np.ascontiguousarray(values)).to(like)
-    strength = Strength(*map(float, arrays["strength"])) if "strength" in arrays else None
+    strength = Strength(**json.loads(arrays["strength"].tobytes())) if "strength" in arrays else None
     return Repair(parts["matrix"], parts["bias"], strength)
 
 

@@ -142,4 +142,4 @@ def _losses(evaluator: HeadEvaluator, heads: Pairs, repair: Repair | None) -> Lo
 def _suffix(strength: Strength | None) -> str:
     if strength is None:
         return ""
-    return f"-{content_hash(np.array([strength.ridge, strength.target]))[:8]}"
+    return f"-{content_hash(np.frombuffer(repr(strength).encode(), dtype=np.uint8))[:8]}"

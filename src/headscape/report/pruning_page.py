@@ -29,8 +29,8 @@ class PruningPageData:
         by measure, ``best_for`` (keys of measures), ``best_for_words``,
         ``chosen``, ``words``, ``numbers`` and ``option``.
     measures
-        What loss can be shown against: dicts with ``key``, ``title``, ``meaning``, and whether the table of sizes
-        shows it as a ``share``.
+        What loss can be shown against: dicts with ``key``, ``title``, ``short``, ``meaning``, and whether the
+        table of sizes shows it as a ``share``.
     cost
         ``hint``, ``rows`` (the variants on held-out windows) and ``savings`` (pairs of a label and a value).
     answers, warnings, facts, about

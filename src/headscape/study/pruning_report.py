@@ -71,7 +71,13 @@ def pruning_page_data(
         heads=[f"{layer}.{head}" for layer, head in trial.heads],
         points=points,
         measures=[
-            {"key": key, "title": AXES[key][0], "meaning": AXES[key][1], "share": AXES[key][2]}
+            {
+                "key": key,
+                "title": AXES[key][0],
+                "meaning": AXES[key][1],
+                "short": key.removeprefix("key-value "),
+                "share": AXES[key][2],
+            }
             for key in known
         ],
         cost=_cost(trial, pruned),

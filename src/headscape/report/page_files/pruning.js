@@ -5,7 +5,8 @@ let chosen = data.first, against = measures[0];
 const titleOf = (point) => (point.name ? `${point.name}: ` : "") + point.title;
 const chosenName = () => (points.length ? titleOf(points[chosen]) : "");
 const percent = (share) => (share === null ? "–" : `${show(100 * share, 3)} %`);
-const interval = (low, high) => (low === null || high === null ? "–" : `${show(low, 3)} to ${show(high, 3)}`);
+
+const within = ({ increase, low, high }) => (low === null || high === null ? show(increase, 3) : `${show(increase, 3)} [${show(low, 3)}, ${show(high, 3)}]`);
 
 function chooseSize(index, from) {
   if (!(index >= 0 && index < points.length)) return;
@@ -27,7 +28,7 @@ function setUpTradeOff() {
       const mine = known.filter(({ point }) => point.kind === kind).sort((a, b) => a.x - b.x);
       const y = mine.map(({ point }) => point.increase);
       return { type: "scatter", mode: "lines+markers+text", name: kind, x: mine.map(({ x }) => x), y, customdata: mine.map(({ i }) => i), hoverinfo: "text", textposition: "middle right", textfont: { size: 13, color: style("--ink") },
-        text: mine.map(({ point }) => (best(point) ? ` ${point.name}` : "")), hovertext: mine.map(({ point, x }) => `${plain(titleOf(point))}<br>loss increase ${show(point.increase, 3)} [${interval(point.low, point.high)}]<br>${plain(against.title)}: ${show(x, 4)}`),
+        text: mine.map(({ point }) => (best(point) ? ` ${point.name}` : "")), hovertext: mine.map(({ point, x }) => `${plain(titleOf(point))}<br>loss increase ${within(point)}<br>${plain(against.title)}: ${show(x, 4)}`),
         error_y: { type: "data", symmetric: false, array: mine.map(({ point }) => (point.high === null ? 0 : point.high - point.increase)), arrayminus: mine.map(({ point }) => (point.low === null ? 0 : point.increase - point.low)), thickness: 1, width: 3, color: PALETTE[k] },
         line: { color: PALETTE[k], width: 1, dash: "dot" }, marker: { color: PALETTE[k], symbol: SYMBOLS[k], size: mine.map(({ point }) => (best(point) ? 11 : 7)), opacity: 1 } };
     });
@@ -41,12 +42,12 @@ function setUpTradeOff() {
 }
 
 function setUpSizes() {
-  const table = byId("size-table"), columns = [["Choice", false], ["Heads removed", true], ["Loss increase", true], ["Interval", true], ...measures.filter((m) => m.share).map((m) => [m.title, true]), ["Best for", false]];
+  const table = byId("size-table"), columns = [["Choice", false], ["Heads removed", true], ["Loss increase", true], ...measures.filter((m) => m.share).map((m) => [m.short, true]), ["Best for", false]];
   table.tHead.rows[0].append(...columns.map(([title, number]) => element("th", title, { scope: "col", class: number ? "n" : "" })));
   const rows = points.map((point, i) => {
     const row = element("tr", undefined, { "data-index": i }), title = element("th", undefined, { scope: "row" });
     title.append(element("button", `${point.name || "–"}${point.chosen ? " (this model)" : ""}`, { type: "button" }));
-    const cells = [`${point.removed} in ${point.kind}`, show(point.increase, 3), interval(point.low, point.high), ...measures.filter((m) => m.share).map((m) => percent(point.shares[m.key]))];
+    const cells = [`${point.removed} in ${point.kind}`, within(point), ...measures.filter((m) => m.share).map((m) => percent(point.shares[m.key]))];
     row.append(title, ...cells.map((text) => element("td", text, { class: "n" })), element("td", point.best_for_words || "–"));
     row.addEventListener("click", () => chooseSize(i, "size-table"));
     return row;
@@ -67,7 +68,7 @@ function setUpRemoved() {
     for (let head = groups; groups > 1 && head < most; head += groups) lines.push({ type: "line", x0: -0.5, x1: layers.length - 0.5, y0: head - 0.5, y1: head - 0.5, line: { color: style("--quiet"), width: 1 } });
     const traces = [{ type: "heatmap", z, text, hoverinfo: "text", x: layers.map((l) => l.layer), y: z.map((_, i) => i), zmin: 0, zmax: 1, showscale: false, xgap: 1, ygap: 1, colorscale: [[0, style("--grid")], [1, PALETTE[5]]] }];
     if (found >= 0) { const [layer, head] = names[found].split(".").map(Number); traces.push({ type: "scatter", mode: "markers", x: [layer], y: [head], hoverinfo: "skip", marker: { size: 16, symbol: "square-open", color: style("--mark"), line: { width: 3 } } }); }
-    plot("removed-chart", traces, { shapes: lines, xaxis: { title: { text: "layer" }, showgrid: false, zeroline: false }, yaxis: { title: { text: "head" }, showgrid: false, zeroline: false } });
+    plot("removed-chart", traces, { shapes: lines, xaxis: { title: { text: "layer" }, dtick: Math.ceil(layers.length / 16), showgrid: false, zeroline: false }, yaxis: { title: { text: "head" }, dtick: Math.ceil(most / 16), showgrid: false, zeroline: false } });
   }
   addChart("removed-chart", draw);
   addView("removed-hint", () => { byId("removed-hint").textContent = `${count(goneOf().size, "head")} of ${names.length} removed${points.length ? ` by the chosen size (${chosenName()})` : ""}.`; });
@@ -90,7 +91,7 @@ function setUpCost() {
   byId("cost-hint").textContent = data.cost.hint;
   byId("cost-table").tBodies[0].append(...data.cost.rows.map(({ name, used, increase, low, high }) => {
     const row = element("tr", undefined, used ? { "aria-current": "true" } : {});
-    row.append(element("th", `${name}${used ? " (this model)" : ""}`, { scope: "row" }), element("td", show(increase, 3), { class: "n" }), element("td", interval(low, high), { class: "n" }));
+    row.append(element("th", `${name}${used ? " (this model)" : ""}`, { scope: "row" }), element("td", within({ increase, low, high }), { class: "n" }));
     return row;
   }));
   numbers(byId("savings"), data.cost.savings);

@@ -45,6 +45,7 @@ bench: $(VENV)/.dev ## run the benchmarks and print one table
 
 bench-compare: $(VENV)/.dev ## compare the tiny model with copies whose differences are known (minutes)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.compare_known_differences
+
 bench-speedup: $(VENV)/.dev ## compare the speed with another checkout (AGAINST=DIR, 15 minutes)
 	$(BIN)/python -m benchmarks.speedup --against $(AGAINST)
 
@@ -57,6 +58,7 @@ bench-pruning: $(VENV)/.dev ## compare pruning with published methods on SmolLM2
 
 package: $(VENV)/.dev ## build wheel and sdist, and try the wheel in an empty environment (minutes)
 	$(BIN)/python -m tests.package
+
 bench-scale: $(VENV)/.dev ## heads of captures larger than memory, and several workers (half an hour)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.bench_scale --save
 

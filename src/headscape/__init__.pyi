@@ -66,8 +66,8 @@ from .pruning.pruned import Pruned as Pruned
 from .pruning.pruned_files import load_pruned as load_pruned
 from .pruning.pruned_files import save_pruned as save_pruned
 from .pruning.removal import prune as prune
-from .pruning.trial import PruningTrial as PruningTrial
 from .pruning.trial import pruning_trial as pruning_trial
+from .pruning.trial_result import PruningTrial as PruningTrial
 from .recorder.capturing import capture as capture
 from .study.analyze import analyze as analyze
 from .study.check import check as check
@@ -76,6 +76,7 @@ from .study.compare import compare as compare
 from .study.comparison import Comparison as Comparison
 from .study.engines import open_engine as open_engine
 from .study.head_patterns import head_patterns as head_patterns
+from .study.pruning_report import pruning_report as pruning_report
 from .study.reproduction.reproduce import Reproduction as Reproduction
 from .study.reproduction.reproduce import reproduce as reproduce
 from .study.source import open_source as open_source

@@ -21,6 +21,7 @@ from tiny_models import tiny_causal_model
 
 MODEL = Path(__file__).parents[2] / "examples" / "tiny_model"
 QUICK = ["--length", "32", "--windows", "6", "--calibration-windows", "6"]
+ALONE = [*QUICK, "--sizes", "0"]
 OPTIONS = {"length": 32, "windows": 6, "calibration_windows": 6}
 
 
@@ -29,7 +30,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pruned")
     done = headscape(
         *("prune", MODEL, "--fraction", 0.25, "-o", folder / "model", "--manifest", folder / "manifest"),
-        *(*QUICK, "--json"),
+        *(*QUICK, "--sizes", "2", "--json"),
     )
     return folder / "model", one_object(done), done
 
@@ -70,7 +71,7 @@ def test_the_summary_is_one_object_with_what_it_cost_and_saved(made, trial):
     before, after = summary["savings"]["parameters"]
     assert after < before
     assert summary["speed"]["prefill"][2] > 0
-    assert len(summary["findings"]) == 3
+    assert len(summary["findings"]) == 4
 
 
 def test_the_card_says_what_was_removed_and_what_it_cost(made):
@@ -94,9 +95,46 @@ def test_the_manifest_and_the_tokenizer_go_with_it(made):
     assert "6 held-out windows" in config["evaluation"]
 
 
+def test_python_writes_the_same_card_as_the_command(made, tmp_path):
+    folder, _, _ = made
+    python = hs.pruning_trial(MODEL, sample_text(), fraction=0.25, sizes=2, **OPTIONS)
+    hs.save_pruned(python.prune(), tmp_path / "out")
+
+    def untimed(path):
+        card = (path / "README.md").read_text(encoding="utf-8")
+        assert "## Measured speed" in card
+        before, _, rest = card.partition("## Measured speed")
+        after = rest.partition("## What was removed")[2]
+        return before, after.partition("<!-- headscape prune")[0].strip()
+
+    assert untimed(tmp_path / "out") == untimed(folder)
+
+
+def test_the_report_shows_the_sizes_that_the_summary_has(made):
+    folder, summary, _ = made
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    shown = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    points = summary["curve"]["points"]
+    assert [point["removed"] for point in shown["points"]] == [point["heads"] for point in points]
+    assert [point["increase"] for point in shown["points"]] == [point["increase"][0] for point in points]
+    assert [point["name"] or None for point in shown["points"]] == [point["choice"] for point in points]
+    assert sum(point["chosen"] for point in points) == 1
+    assert {row["name"] for row in shown["cost"]["rows"]} == set(summary["increase"])
+
+
+def test_a_smaller_cache_by_the_command(tmp_path, monkeypatch, capsys):
+    arguments = ("prune", MODEL, "--target-kv", 0.8, "--recover", 3, *ALONE, "-o", tmp_path / "out", "--json")
+    summary = one_object(headscape_here(monkeypatch, capsys, *arguments))
+    before, after = summary["savings"]["cache_bytes_per_token"]
+    assert after <= 0.8 * before
+    assert "with recovery" in summary["increase"]
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_given_heads_without_repair(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "again"
-    arguments = ("prune", MODEL, "--heads", "0.0,0.1", "--no-repair", "-o", folder, *QUICK)
+    arguments = ("prune", MODEL, "--heads", "0.0,0.1", "--no-repair", "-o", folder, *ALONE)
     done = headscape_here(monkeypatch, capsys, *arguments)
     assert done.returncode == 0, done.stderr
     assert "2 of 16 heads were removed" in done.stdout.replace("\n", " ")
@@ -106,7 +144,7 @@ def test_given_heads_without_repair(tmp_path, monkeypatch, capsys):
 
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    arguments = ("prune", MODEL, "--fraction", 0.25, "--dry-run", *QUICK)
+    arguments = ("prune", MODEL, "--fraction", 0.25, "--dry-run", *ALONE)
     done = headscape_here(monkeypatch, capsys, *arguments, "-o", tmp_path / "x")
     assert done.returncode == 0, done.stderr
     assert "Nothing was written. These heads would go: " in done.stdout
@@ -120,7 +158,7 @@ def test_a_column_of_a_table_can_choose(tmp_path, monkeypatch, capsys):
     table["mine"] = [0.0 if layer == 2 else 1.0 for layer, _ in heads]
     table.to_csv(tmp_path / "heads.csv", index=False)
     arguments = ("prune", MODEL, "--method", "mine", "--table", tmp_path / "heads.csv", "--fraction", 0.125)
-    done = headscape_here(monkeypatch, capsys, *arguments, "--dry-run", "--json", *QUICK)
+    done = headscape_here(monkeypatch, capsys, *arguments, "--dry-run", "--json", *ALONE)
     assert {layer for layer, _ in one_object(done)["heads"]} == {2}
 
 
@@ -144,6 +182,14 @@ def bad_material(folder):
         (["--heads", "0.1", "-o", "out"], "none of the heads asked for can go"),
         (["--heads", "first", "-o", "out"], "--heads must be heads as layer.head"),
         (["--heads", "0.0", "--fraction", 0.5, "-o", "out"], "either --fraction or --heads"),
+        (["--target-kv", 0.5, "--max-loss", 0.1, "-o", "out"], "either --target-kv or --max-loss, not both"),
+        (["--heads", "0.0", "--groups", "-o", "out"], "either --groups or --heads"),
+        (["--target-kv", 1.5, "-o", "out"], "--target-kv must be more than 0 and less than 1, but is 1.5"),
+        (["--max-loss", -1, "-o", "out"], "--max-loss must be a positive loss increase, but is -1"),
+        (["--recover", -5, "-o", "out"], "--recover must be a whole number from 0"),
+        (["--sizes", 99, "-o", "out"], "--sizes must be a whole number from 0 to 50"),
+        (["--target-kv", 0.01, "-o", "out"], "the key-value cache cannot come down to 0.01"),
+        (["--uniform", "--fraction", 0.1, "-o", "out"], "every layer loses the same, at least 8 at once"),
         (["--fraction", 0.5], "specify a folder for the pruned model with -o"),
         (["--fraction", 0.5, "-o", "file"], "file is a file"),
         (["--method", "nonsense", "-o", "out"], "'nonsense' was asked for"),
@@ -194,7 +240,7 @@ def test_families_that_cannot_be_cut_are_told_that_gating_works(tmp_path, monkey
 
 
 def test_a_second_run_to_the_same_folder_is_refused(tmp_path, monkeypatch, capsys):
-    arguments = ("prune", MODEL, "--heads", "0.0,0.1", *QUICK, "-o", tmp_path / "out")
+    arguments = ("prune", MODEL, "--heads", "0.0,0.1", *ALONE, "-o", tmp_path / "out")
     with claimed(tmp_path / "out"):
         one_line(headscape_here(monkeypatch, capsys, *arguments), "another run is writing to")
         assert headscape_here(monkeypatch, capsys, *arguments, "--dry-run").returncode == 0
@@ -204,9 +250,9 @@ def test_a_second_run_to_the_same_folder_is_refused(tmp_path, monkeypatch, capsy
 
 def test_a_pruned_model_is_replaced_only_by_the_command_that_wrote_it(tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
-    first = ("prune", MODEL, "--heads", "0.0,0.1", *QUICK, "-o", out)
+    first = ("prune", MODEL, "--heads", "0.0,0.1", *ALONE, "-o", out)
     assert headscape_here(monkeypatch, capsys, *first).returncode == 0
-    second = ("prune", MODEL, "--heads", "1.0,1.1", *QUICK, "-o", out)
+    second = ("prune", MODEL, "--heads", "1.0,1.1", *ALONE, "-o", out)
     one_line(headscape_here(monkeypatch, capsys, *second), "holds a pruned model of another command")
     assert hs.load_pruned(out).removed == ((0, 0), (0, 1))
     assert headscape_here(monkeypatch, capsys, *second, "--dry-run").returncode == 0
@@ -229,15 +275,20 @@ def test_a_full_disk_ends_in_one_line(tmp_path, monkeypatch, capsys):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", full)
-    arguments = ("prune", MODEL, "--heads", "0.0,0.1", *QUICK, "-o", tmp_path / "out")
+    arguments = ("prune", MODEL, "--heads", "0.0,0.1", *ALONE, "-o", tmp_path / "out")
     one_line(headscape_here(monkeypatch, capsys, *arguments), "the disk is full while writing")
-    assert list(tmp_path.iterdir()) == []
+    # What was measured is kept, for the same command to go on with.
+    assert [path.name for path in tmp_path.iterdir()] == [".work-out"]
+    monkeypatch.undo()
+    monkeypatch.setattr("headscape.pruning.trial_run.fitted", None)
+    assert headscape_here(monkeypatch, capsys, *arguments).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_what_safetensors_cannot_write_is_told_in_one_line(tmp_path):
     def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
-    arguments = ("prune", MODEL, "--heads", "0.0,0.1", *QUICK, "-o", tmp_path / "out")
+    arguments = ("prune", MODEL, "--heads", "0.0,0.1", *ALONE, "-o", tmp_path / "out")
     one_line(headscape(*arguments, preexec_fn=small_files), "could not be written: File too large")
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [".work-out"]

@@ -32,7 +32,7 @@ LONG: dict[str, tuple[str, ...]] = {
         "--figures",
         "none",
     ),
-    "prune": (*SMALL, *CUT, "--fraction", "0.25"),
+    "prune": (*SMALL, *CUT, "--fraction", "0.25", "--sizes", "1", "--recover", "4"),
 }
 """Commands that take long on a real model: a stopped run must resume."""
 SHORT: dict[str, tuple[str, ...]] = {

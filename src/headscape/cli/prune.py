@@ -2,6 +2,7 @@
 
 import hashlib
 import shlex
+import shutil
 import sys
 import time
 from contextlib import nullcontext
@@ -15,20 +16,42 @@ import typer
 
 from headscape.cli.console import Console
 from headscape.cli.given import check_given, methods_of, opened, parse_heads, split_inputs
-from headscape.cli.options import CALIBRATION, INPUTS, RUN, ModelName, with_options
+from headscape.cli.options import CALIBRATION, INPUTS, RUN, Group, ModelName, option, with_options
 from headscape.cli.progress import announce_time, shown_progress
 from headscape.errors import InputError, StorageError
 
+WISHES = ("fraction", "heads", "target_kv", "target_params", "max_loss")
+DEFAULT_FRACTION = 0.1
+REPORT = "report.html"
+GOAL: Group = {
+    "fraction": option(float | None, "Which share of the heads may go. (default: 0.1)"),
+    "heads": option(str | None, "These heads as layer.head, for example 3.0,3.7."),
+    "target_kv": option(
+        float | None, "Bring the key-value cache down to this share of what it was; whole groups go."
+    ),
+    "target_params": option(float | None, "Bring the parameters down to this share of what they were."),
+    "max_loss": option(float | None, "Remove as many heads as possible for at most this loss increase."),
+    "groups": option(bool, "Remove whole key-value groups only.", "--groups", default=False),
+    "uniform": option(
+        bool,
+        "Remove the same number of heads from every layer, for plain from_pretrained.",
+        "--uniform",
+        default=False,
+    ),
+    "sizes": option(
+        int, "Sizes of the trade-off to measure, of each kind of removal; 0 for none.", default=4
+    ),
+    "recover": option(
+        int, "Train the output projections for so many steps afterwards.", metavar="STEPS", default=0
+    ),
+}
 
-@with_options(INPUTS, CALIBRATION, RUN)
+
+@with_options(GOAL, INPUTS, CALIBRATION, RUN)
 def prune(
     model: ModelName,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for the pruned model.")] = None,
-    fraction: Annotated[
-        float | None, typer.Option(help="Which share of the heads may go. (default: 0.1)")
-    ] = None,
-    heads: Annotated[
-        str | None, typer.Option(help="These heads as layer.head, for example 3.0,3.7, in place of a share.")
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Folder for the pruned model and its report.")
     ] = None,
     method: Annotated[
         str | None,
@@ -51,13 +74,16 @@ def prune(
 ) -> None:
     """Remove heads for real: choose them, repair what is left, measure the cost on held-out text, write the model.
 
-    Some 3 minutes for the default model on 2 cores.
+    Say what you want: a share of the heads, a smaller cache, fewer parameters, or a bound on the loss.
 
-    Example:  headscape prune default --fraction 0.1 --text book.txt -o out/smaller
+    The report shows the trade-off. An interrupted run resumes when called again in the same way.
+
+    Some 7 minutes for the default model on 2 cores, 3 with --sizes 0; --max-loss searches, and takes longer.
+
+    Example:  headscape prune default --target-kv 0.8 --text book.txt -o out/smaller
     """
     check_given([model], given, runs_model="prune")
-    _check_choice(fraction, heads, method, given)
-    chosen = parse_heads(heads, "--heads")
+    wish = _wish(method, given)
     inputs, calibration = split_inputs(given)
     score = _score("reconstruction" if method is None else method, given)
     if dry_run and manifest is not None:
@@ -66,16 +92,22 @@ def prune(
         _require_target(out, manifest, dry_run)
     # Loading torch takes seconds: only after the options are known to be good.
     from headscape.pruning.manifest_files import export_manifest
-    from headscape.pruning.pruned_files import claimed, save_pruned
+    from headscape.pruning.pruned_files import claimed, save_pruned, work_folder
     from headscape.pruning.trial import pruning_trial
     from headscape.study.expected_time import HELD_OUT, pruning_seconds, seconds_of
+    from headscape.study.pruning_report import pruning_report
     from headscape.study.source import require_model
 
     start = time.perf_counter()
     written = None if dry_run else out
     sizes = {"windows": given.windows, "length": given.length, "default_windows": HELD_OUT}
     expected = partial(
-        pruning_seconds, calibration_windows=given.calibration_windows, written=written is not None
+        pruning_seconds,
+        calibration_windows=given.calibration_windows,
+        written=written is not None,
+        sizes=given.sizes,
+        recover=given.recover,
+        searching=given.max_loss is not None,
     )
     with nullcontext() if written is None else claimed(written), shown_progress(given.quiet) as progress:
         progress("loading the model", 0, 1)
@@ -85,38 +117,68 @@ def prune(
             source,
             inputs,
             method=score,
-            fraction=(fraction or 0.1) if chosen is None else None,
-            heads=chosen,
+            **wish,
+            groups=given.groups,
+            uniform=given.uniform,
             repair=repair,
+            recover=given.recover,
+            sizes=given.sizes,
             calibration=calibration,
             windows=given.windows,
             calibration_windows=given.calibration_windows,
             length=given.length or 256,
             sample=given.sample.value,
             seed=given.seed,
+            out=None if written is None else work_folder(written),
             progress=progress,
         )
         pruned = None
         if written is not None:
             pruned = trial.prune(progress=progress)
+            trial = trial.timed(progress)
             save_pruned(replace(pruned, card=f"{pruned.card}\n{_mark()}\n"), written)
             if manifest is not None:
                 export_manifest(pruned, manifest)
+            progress("writing the report", 0, 1)
+            command = shlex.join(["headscape", *sys.argv[1:]])
+            pruning_report(trial, written / REPORT, pruned=pruned, command=command)
+            shutil.rmtree(work_folder(written), ignore_errors=True)
     summary = ({} if pruned is None else pruned.summary()) | trial.summary()
     summary |= {"total_seconds": round(time.perf_counter() - start, 2), "out": None if dry_run else str(out)}
     _tell(Console(quiet=given.quiet, json=given.json), trial, pruned, summary)
 
 
-def _check_choice(
-    fraction: float | None, heads: str | None, method: str | None, given: SimpleNamespace
-) -> None:
-    """Raise unless heads are chosen in one way."""
-    if heads is not None:
-        for name, value in (("--fraction", fraction), ("--method", method), ("--table", given.table)):
-            if value is not None:
+def _wish(method: str | None, given: SimpleNamespace) -> dict[str, Any]:
+    """Return what is wanted as an argument of the trial, or raise unless it is said in one way."""
+    from headscape.pruning.goal import require_steps, require_wishes
+    from headscape.pruning.trial import MAX_SIZES
+    from headscape.tensor.checks import require_integer
+
+    wanted = [name for name in WISHES if getattr(given, name) is not None]
+    if len(wanted) > 1:
+        first, second = (_flag(name) for name in wanted[:2])
+        raise InputError(f"specify either {first} or {second}, not both.")
+    if given.heads is not None:
+        of_choice = {
+            "--method": method,
+            "--table": given.table,
+            "--groups": given.groups,
+            "--uniform": given.uniform,
+        }
+        for name, value in of_choice.items():
+            if value not in (None, False):
                 raise InputError(f"specify either {name} or --heads, not both.")
-    if fraction is not None and not 0 < fraction < 1:
-        raise InputError(f"--fraction must be more than 0 and less than 1, but is {fraction}.")
+    require_wishes(vars(given), "--")
+    require_integer(given.sizes, "--sizes", 0, MAX_SIZES)
+    require_steps(given.recover, "--recover")
+    if not wanted:
+        return {"fraction": DEFAULT_FRACTION}
+    [name] = wanted
+    return {name: parse_heads(given.heads, "--heads") if name == "heads" else getattr(given, name)}
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _score(method: str, given: SimpleNamespace) -> Any:
@@ -172,6 +234,8 @@ def _tell(console: Console, trial: Any, pruned: Any, summary: dict[str, Any]) ->
         rows,
     )
     console.findings(trial.warnings, trial.findings)
+    if trial.curve is not None:
+        _tell_curve(console, trial.curve)
     if pruned is None:
         named = ", ".join(f"{layer}.{head}" for layer, head in trial.heads)
         console.say(f"Nothing was written. These heads would go: {named}")
@@ -182,5 +246,22 @@ def _tell(console: Console, trial: Any, pruned: Any, summary: dict[str, Any]) ->
     loads = "transformers' from_pretrained and headscape" if plain else "headscape (hs.load_pruned)"
     console.say(
         f"{summary['total_seconds'] / 60:.1f} minutes. Model: {summary['out']}, loaded by {loads}; its README.md says "
-        "what was removed and what it cost."
+        f"what was removed and what it cost, its {REPORT} shows the trade-off."
     )
+
+
+def _tell_curve(console: Console, curve: Any) -> None:
+    names = {id(point): name for name, point in curve.choices.items()}
+    rows = [
+        (
+            names.get(id(point), "") + (" (chosen)" if point.chosen else ""),
+            f"{len(point.heads)} in {point.kind}",
+            f"{point.increase.estimate:+.4f}",
+            f"{point.savings.parameters.share:.1%}",
+            f"{point.savings.cache_bytes_per_token.share:.1%}",
+            f"{point.speed.prefill.ratio:.2f}x" if point.speed and not point.speed.prefill.noisy else "-",
+        )
+        for point in curve.points
+    ]
+    title = f"Trade-off on {curve.windows} other calibration windows; letters are Pareto choices"
+    console.table(title, ("", "heads", "loss increase", "fewer parameters", "smaller cache", "prefill"), rows)

@@ -130,6 +130,11 @@ def claimed(folder: Path) -> Iterator[None]:
                 parent.rmdir()
 
 
+def work_folder(folder: Path) -> Path:
+    """Return where the finished parts of a run that will write a pruned model are kept: beside its folder."""
+    return folder.with_name(f".work-{folder.name}")
+
+
 @contextmanager
 def system_errors() -> Iterator[None]:
     """Raise what safetensors and tokenizers say about the operating system as the OSError that it is."""

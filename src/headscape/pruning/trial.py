@@ -3,177 +3,39 @@
 Heads are chosen so that they can be cut out: where query heads share keys, whole groups, or one head of each group.
 """
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscape.ablation.calibration_split import split_windows
-from headscape.ablation.greedy import Prices, ScorePrices, greedy_removal, removable_units
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Loss
-from headscape.ablation.rankings import Method, check_method, method_name, ranking_of
-from headscape.ablation.repair import Repair
-from headscape.ablation.repair import repair as fitted
-from headscape.ablation.scores.reconstruction import reconstruction_prices
-from headscape.analysis.intervals import Interval, bootstrap
+from headscape.ablation.rankings import Method, check_method, method_name
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.models.loading import Model, as_model
 from headscape.notices import Notice
-from headscape.output import counted, json_ready
-from headscape.pruning.model_card import model_card
+from headscape.output import counted
+from headscape.pruning.goal import Goal, require_steps
+from headscape.pruning.manifest import Pairs
 from headscape.pruning.plan import listed
-from headscape.pruning.pruned import Pruned
-from headscape.pruning.removal import prune, require_removable
-from headscape.pruning.speed import measured_speed
+from headscape.pruning.recovery import WINDOWS_A_STEP, recovered
+from headscape.pruning.removal import require_removable
+from headscape.pruning.removal_order import GROUPS, UNIFORM, UNIFORM_GROUPS, UNITS
+from headscape.pruning.savings import Savings
+from headscape.pruning.size_search import chosen_heads, trade_off
+from headscape.pruning.trial_parts import trial_parts
+from headscape.pruning.trial_result import PruningTrial as PruningTrial
+from headscape.pruning.trial_run import TrialRun
+from headscape.pruning.trial_windows import TrialWindows, training_windows, trial_windows
+from headscape.recorder.capturing import how_read, input_hash
+from headscape.tensor.checks import require_integer
 
-FloatArray64 = NDArray[np.float64]
 RANDOM_DRAWS = 5
-
-
-@dataclass(frozen=True, eq=False)
-class PruningTrial:
-    """What :func:`headscape.pruning_trial` found.
-
-    Parameters
-    ----------
-    model
-        The intact model, with its tokenizer.
-    heads
-        The (layer, head) pairs that would go, the first choice first.
-    method
-        How they were chosen.
-    n_heads
-        Of the model's stack.
-    intact, gated, repaired : (window,) arrays
-        Losses of the intact model, with the heads off, and with the output projections re-fitted too (None without
-        repair).
-    random : (draw, window) array
-        Losses with as many heads off that were drawn at random, without repair.
-    loss
-        What the loss is, with its unit.
-    repair
-        The re-fitted projections.
-    windows
-        Numbers of windows that calibrated and evaluated.
-    warnings
-        What to know before relying on the numbers.
-    kept_back
-        Heads that were asked for but stay, because they share keys with heads that stay.
-    """
-
-    model: Model
-    heads: tuple[tuple[int, int], ...]
-    method: str
-    n_heads: int
-    intact: FloatArray64
-    gated: FloatArray64
-    repaired: FloatArray64 | None
-    random: FloatArray64
-    loss: str
-    repair: Repair | None
-    windows: tuple[int, int]
-    warnings: tuple[Notice, ...] = ()
-    kept_back: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def increases(self) -> dict[str, Interval]:
-        """By how much the loss increases, with intervals paired over windows: as chosen, repaired, and at random."""
-        found = {"without repair": bootstrap(self.gated - self.intact)}
-        if self.repaired is not None:
-            found["with repair"] = bootstrap(self.repaired - self.intact)
-        if len(self.random):
-            means = (self.random - self.intact).mean(axis=1)
-            found["random heads, without repair"] = Interval(
-                float(means.mean()), float(means.min()), float(means.max()), 1.0
-            )
-        return found
-
-    @property
-    def repair_helps(self) -> bool:
-        """Whether there is a repair that does not reliably make it worse; one that does is not used."""
-        if self.repaired is None:
-            return False
-        harm = bootstrap(self.repaired - self.gated)
-        return not (harm.low > 0 if harm.has_bounds else harm.estimate > 0)
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """What the trial says, in sentences."""
-        name = "with repair" if self.repair_helps else "without repair"
-        cost = self.increases[name]
-        base, n = float(self.intact.mean()), len(self.heads)
-        sentences = [
-            f"Without {n} of {counted(self.n_heads, 'head')} ({n / self.n_heads:.0%}, chosen by {self.method}) the "
-            f"loss of {base:.3g} ({self.loss}) increases by {cost} {name}, on "
-            f"{counted(self.windows[1], 'held-out window')}."
-        ]
-        if self.repaired is not None:
-            saved = bootstrap(self.gated - self.repaired)
-            words = "lowers" if saved.low > 0 else "does not reliably lower"
-            sentence = f"Repair {words} the loss increase, by {saved}."
-            if not self.repair_helps:
-                harm = bootstrap(self.repaired - self.gated)
-                sentence = f"Repair makes it worse, by {harm}, and is left out: calibrate on more windows."
-            sentences.append(sentence)
-        if len(self.random):
-            random = self.increases["random heads, without repair"]
-            better = "more" if cost.estimate > random.high else "not clearly less"
-            better = "less" if cost.estimate < random.low else better
-            sentences.append(
-                f"As many heads drawn at random cost {random.estimate:.3g} ({random.low:.3g} to {random.high:.3g} in "
-                f"{len(self.random)} draws): the choice costs {better}."
-            )
-        return tuple(sentences)
-
-    def prune(self, timing: bool = True, progress: Progress = no_progress) -> Pruned:
-        """Cut the heads out of a copy of the model, with the re-fitted projections if they help.
-
-        Parameters
-        ----------
-        timing
-            Time both models in turns (``.speed``).
-        progress
-            Progress callback.
-
-        Returns
-        -------
-        Pruned
-            With a model card (``.card``) that :func:`headscape.save_pruned` writes.
-        """
-        progress("cutting heads out", 0, 1)
-        repair = self.repair if self.repair_helps else None
-        costs = "; ".join(f"{name}: {interval}" for name, interval in self.increases.items())
-        pruned = prune(self.model, (*self.heads, *self.kept_back), repair=repair).described(
-            method=self.method,
-            calibration=counted(self.windows[0], "window"),
-            evaluation=f"{counted(self.windows[1], 'held-out window')}; loss {self.intact.mean():.4g} ({self.loss}), "
-            f"loss increase {costs}",
-        )
-        speed = measured_speed(self.model.model, pruned.model, progress=progress) if timing else None
-        timed = replace(pruned, speed=speed, tokenizer=self.model.tokenizer)
-        return replace(timed, card=model_card(timed, self))
-
-    def __repr__(self) -> str:
-        return f"PruningTrial({' '.join(self.findings)})"
-
-    def summary(self) -> dict[str, Any]:
-        """Return the numbers as one dict that JSON can hold."""
-        return {
-            "format": "headscape/pruning-trial/1",
-            "method": self.method,
-            "heads": [list(pair) for pair in self.heads],
-            "of": self.n_heads,
-            "loss": self.loss,
-            "intact_loss": float(self.intact.mean()),
-            "increase": {name: json_ready([i.estimate, i.low, i.high]) for name, i in self.increases.items()},
-            "windows": {"calibration": self.windows[0], "evaluation": self.windows[1]},
-            "findings": list(self.findings),
-            "warnings": [notice.message for notice in self.warnings],
-        }
+MAX_SIZES = 50
 
 
 def pruning_trial(
@@ -183,7 +45,14 @@ def pruning_trial(
     method: Method = "reconstruction",
     fraction: float | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
+    target_kv: float | None = None,
+    target_params: float | None = None,
+    max_loss: float | None = None,
+    groups: bool = False,
+    uniform: bool = False,
     repair: bool = True,
+    recover: int = 0,
+    sizes: int = 0,
     calibration: Any = None,
     windows: int | None = None,
     calibration_windows: int | None = None,
@@ -192,6 +61,7 @@ def pruning_trial(
     tokenizer: Any = None,
     loss: Loss | None = None,
     seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
     progress: Progress = no_progress,
 ) -> PruningTrial:
     """Choose heads that can be cut out, and measure what that costs, without cutting anything yet.
@@ -207,89 +77,184 @@ def pruning_trial(
         Which share of the heads may go, more than 0 and less than 1; rounded down to what can be cut out.
     heads
         These heads, in place of ``fraction`` and ``method``.
+    target_kv, target_params
+        Remove as few heads as bring the key-value cache, or the parameters, down to this share of what they were.
+        For the cache only whole groups go; for parameters what costs less.
+    max_loss
+        Remove as many heads as possible for at most this loss increase: the upper end of its interval, on
+        calibration windows that are set aside for that, stays below it.
+    groups
+        Remove whole key-value groups only, so that the cache shrinks with every step.
+    uniform
+        Remove the same number of heads from every layer, so that plain ``from_pretrained`` loads the result where the
+        family's config allows it.
     repair
         Re-fit the output projections on the calibration windows.
+    recover
+        Train the output projections for so many steps on the calibration inputs afterwards.
+    sizes
+        How many sizes of the trade-off (``.curve``) to measure, of each kind of removal; 0 measures none.
+    out
+        Folder for finished parts: an interrupted trial resumes there.
 
     Returns
     -------
     PruningTrial
         ``.prune()`` makes the smaller model.
+
+    Notes
+    -----
+    Heads are chosen and projections fitted on calibration windows. Where sizes are compared (``max_loss``, ``sizes``,
+    two kinds for ``target_params``), that happens on as many other windows of the calibration inputs. What is reported
+    is measured on the evaluation windows, which take part in no choice.
     """
     check_method(method)
-    if (fraction is None) == (heads is None):
-        raise InputError("give either fraction=..., the share of the heads that may go, or heads=[...].")
-    if fraction is not None and not 0 < fraction < 1:
-        raise InputError(f"fraction must be more than 0 and less than 1, but is {fraction}.")
+    goal = Goal(fraction, heads, target_kv, target_params, max_loss, groups, uniform)
+    require_steps(recover)
+    require_integer(sizes, "sizes", 0, MAX_SIZES)
     loaded = as_model(model, tokenizer)
-    reading: Any = {"length": length, "sample": sample, "seed": seed}
-    split = split_windows(
-        loaded, inputs, calibration, windows=windows, calibration_count=calibration_windows, **reading
-    )
-    calibrated = HeadEvaluator(loaded, split.calibration, loss=loss, seed=seed, progress=progress)
-    judge = HeadEvaluator(loaded, split.evaluation, loss=loss, seed=seed)
+    reading: dict[str, Any] = {"length": length, "sample": sample, "seed": seed}
+    counts: Any = {"windows": windows, "calibration_count": calibration_windows}
+    comparing = goal.searches or sizes > 0
+    seen = trial_windows(loaded, inputs, calibration, comparing=comparing, **counts, **reading)
+    if goal.searches and not seen.compare:
+        raise InputError(
+            "comparing sizes needs at least 2 calibration windows, one to calibrate on and one to compare on, but "
+            f"there {'is' if len(seen.calibrate) == 1 else 'are'} {len(seen.calibrate)}: pass more inputs."
+        )
+    common: dict[str, Any] = {"loss": loss, "seed": seed}
+    calibrated = HeadEvaluator(loaded, seen.calibrate, progress=progress, **common)
+    judge = HeadEvaluator(loaded, seen.evaluate, **common)
+    compared = HeadEvaluator(loaded, seen.compare, **common) if seen.compare else None
     held = require_removable(judge.modules, heads)
-    # What stays in the smaller model must not be switched off in the trial of it.
-    given = tuple((int(layer), int(head)) for layer, head in heads or ())
-    wanted = tuple(pair for pair in given if pair not in held) or _chosen(
-        calibrated, method, float(fraction or 0)
+    training = None
+    if recover:
+        wanted = recover * WINDOWS_A_STEP
+        found = training_windows(loaded, inputs, calibration, seen, wanted, **reading)
+        training = HeadEvaluator(loaded, found, **common)
+    hashed = input_hash((*seen.calibrate, *seen.compare, *seen.evaluate))
+    with trial_parts(out, _parameters(loaded, seen, loss, **reading), hashed, seed) as parts:
+        run = TrialRun(calibrated, compared, judge, method, repair, parts, progress)
+        # What stays in the smaller model must not be switched off in the trial of it.
+        given = tuple((int(layer), int(head)) for layer, head in heads or () if (layer, head) not in held)
+        kind, chosen = ("given", given) if heads is not None else chosen_heads(run, goal)
+        trial = _measured(run, loaded, chosen, seen, training, recover)
+        if sizes and compared is not None:
+            strength = None if trial.repair is None else trial.repair.strength
+            trial = replace(trial, curve=trade_off(run, kind, chosen, sizes, strength))
+        savings = run.savings(chosen)
+    notices = _notices(seen, held)
+    reached = _reached(goal, kind, savings, trial)
+    if max_loss is not None and trial.increases[trial.used].estimate > max_loss:
+        message = (
+            f"on the held-out windows the loss increases by {trial.increases[trial.used]}, more than the {max_loss:g} "
+            "asked for, although it stayed below on the windows that compared sizes. Evaluate and calibrate on more."
+        )
+        notices.append(Notice("over-max-loss", message))
+    return replace(
+        trial,
+        method="given heads" if heads is not None else method_name(method),
+        warnings=tuple(notices),
+        kept_back=held,
+        goal=reached,
+        savings=savings,
     )
-    warnings = [Notice("calibration-split", text) for text in split.warnings]
+
+
+def _parameters(loaded: Model, seen: TrialWindows, loss: Loss | None, **reading: Any) -> dict[str, Any]:
+    """Return what must be the same for a trial to resume."""
+    return {
+        "model": loaded.provenance(),
+        "windows": len(seen.evaluate),
+        "calibration_windows": len(seen.calibrate),
+        "comparing_windows": len(seen.compare),
+        **reading,
+        **how_read((*seen.calibrate, *seen.evaluate)),
+        "loss": "model" if loss is None else f"own: {getattr(loss, '__qualname__', type(loss).__name__)}",
+    }
+
+
+def _measured(
+    run: TrialRun,
+    loaded: Model,
+    heads: Pairs,
+    seen: TrialWindows,
+    training: HeadEvaluator | None,
+    steps: int,
+) -> PruningTrial:
+    """Evaluate what was chosen on the windows held out: intact, gated, repaired, recovered, and at random."""
+    run.progress("evaluating", 0, 1)
+    intact, gated = run.evaluated("intact", ()), run.evaluated("gated", heads)
+    fitted = run.repair(heads)
+    repaired = None if fitted is None else run.evaluated("repaired", heads, lambda: fitted)
+    trained = None
+    if training is not None:
+        trained = recovered(training, heads, fitted, steps, run.parts, run.progress)
+    after = None
+    if trained is not None:
+        name = f"recovered-{steps}{'' if run.repairs else '-unrepaired'}"
+        after = run.evaluated(name, heads, lambda: trained)
+    return PruningTrial(
+        model=loaded,
+        heads=heads,
+        method="",
+        n_heads=len(run.judge.heads),
+        intact=intact,
+        gated=gated,
+        repaired=repaired,
+        random=_random_losses(run, len(heads)),
+        loss=run.judge.objective.name,
+        repair=fitted,
+        windows=(len(seen.calibrate), len(seen.evaluate)),
+        recovered=after,
+        recovery=trained,
+        recovery_steps=steps,
+    )
+
+
+def _random_losses(run: TrialRun, count: int) -> NDArray[np.float64]:
+    rng = np.random.default_rng(run.judge.seed)
+    rows = []
+    for draw in range(RANDOM_DRAWS):
+        run.progress("as many heads at random", draw, RANDOM_DRAWS)
+        drawn = rng.permutation(len(run.judge.heads))[:count]
+        rows.append(run.evaluated("random", tuple(run.judge.heads[i] for i in drawn)))
+    return np.stack(rows)
+
+
+def _notices(seen: TrialWindows, held: Pairs) -> list[Notice]:
+    notices = [Notice("calibration-split", text) for text in seen.warnings]
     if held:
         message = (
             f"{len(held)} of the heads asked for stay ({listed(held)}): they share keys with heads that stay."
         )
-        warnings.append(Notice("heads-kept-back", message))
-    progress("evaluating", 0, 1)
-    intact, gated = judge.losses(), judge.losses(wanted)
-    found = fitted(calibrated, wanted) if repair else None
-    repaired = None
-    if found is not None:
-        with found.applied(judge.projections):
-            repaired = judge.losses(wanted)
-    return PruningTrial(
-        model=loaded,
-        heads=wanted,
-        method="given heads" if heads is not None else method_name(method),
-        n_heads=len(judge.heads),
-        intact=intact,
-        gated=gated,
-        repaired=repaired,
-        random=_random_losses(judge, len(wanted), seed, progress),
-        loss=judge.objective.name,
-        repair=found,
-        windows=(len(split.calibration), len(split.evaluation)),
-        warnings=tuple(warnings),
-        kept_back=held,
-    )
+        notices.append(Notice("heads-kept-back", message))
+    return notices
 
 
-def _chosen(evaluator: HeadEvaluator, method: Method, fraction: float) -> tuple[tuple[int, int], ...]:
-    n_heads = len(evaluator.heads)
-    count = int(fraction * n_heads + 1e-9)
-    # Where keys are shared, a layer loses a whole group, or one head of each.
-    units = [min(m.n_kv_heads, m.n_heads // m.n_kv_heads) for m in evaluator.modules if m.n_heads > 1]
-    if not units:
-        raise InputError("no head can be removed: every layer has a single head.")
-    if count < (least := min(units)):
-        raise InputError(
-            f"{fraction:g} of {counted(n_heads, 'head')} is {count}, but a layer loses at least {least} at once: the "
-            f"smallest fraction (--fraction) that removes something is {np.ceil(1e4 * least / n_heads) / 1e4:g}."
+KINDS = {
+    UNITS: "",
+    GROUPS: "Whole key-value groups go.",
+    UNIFORM: "Every layer keeps the same number of heads.",
+    UNIFORM_GROUPS: "Every layer loses the same number of whole key-value groups.",
+}
+
+
+def _reached(goal: Goal, kind: str, savings: Savings, trial: PruningTrial) -> str:
+    """Return what was asked for and how it was reached, in sentences; nothing for a plain share of the heads."""
+    sentences = [KINDS.get(kind, "")]
+    for target, what, change in (
+        (goal.target_kv, "The key-value cache is {:.3g} of what it was", savings.cache_bytes_per_token),
+        (goal.target_params, "The parameters are {:.3g} of what they were", savings.parameters),
+    ):
+        if target is not None:
+            n = counted(len(trial.heads), "head")
+            sentences.append(
+                f"{what} {1 - change.share:.3g} of what it was (target {target:g}), without {n}."
+            )
+    if goal.max_loss is not None:
+        sentences.append(
+            f"It is the largest size whose loss increase stayed below {goal.max_loss:g}, with its interval, on "
+            "calibration windows that were set aside."
         )
-    prices: dict[int, Prices]
-    if isinstance(method, str) and method == "reconstruction":
-        prices = dict(reconstruction_prices(evaluator))
-    else:
-        frame = ranking_of(evaluator, method).to_frame()["score"]
-        prices = {m.layer: ScorePrices(frame.loc[m.layer].to_numpy()) for m in evaluator.modules}
-    steps = greedy_removal(evaluator.modules, prices, removable_units, count, evaluator.progress)
-    return tuple((step.layer, head) for step in steps for head in step.heads)
-
-
-def _random_losses(judge: HeadEvaluator, count: int, seed: int, progress: Progress) -> FloatArray64:
-    rng = np.random.default_rng(seed)
-    rows = []
-    for draw in range(RANDOM_DRAWS):
-        progress("as many heads at random", draw, RANDOM_DRAWS)
-        chosen = rng.permutation(len(judge.heads))[:count]
-        rows.append(judge.losses([judge.heads[i] for i in chosen]))
-    return np.stack(rows)
+    return " ".join(sentence for sentence in sentences if sentence)

@@ -14,7 +14,9 @@ from headscape.errors import HeadscapeError
 from headscape.models.anatomy import heads_of, of_stack
 from headscape.models.loading import Model
 from headscape.models.plain_facts import config_of
+from headscape.pruning.recovery import WINDOWS_A_STEP
 from headscape.pruning.trial import RANDOM_DRAWS
+from headscape.pruning.trial_result import CURVE_REPEATS
 from headscape.study.analyze import LENGTH, QUICK_LENGTH, QUICK_WINDOWS, WINDOWS
 from headscape.study.folder import KIND, NUMBER
 from headscape.study.stages import chosen_stages, stage_options
@@ -38,6 +40,8 @@ CHECKING = 4.0
 """Checking one window, besides the forward passes."""
 TIMED_PASSES = 30
 """Forward passes, with the tokens that are decoded, that time a model before and after pruning."""
+REPAIR_PASSES, SEARCHED = 9, 7
+"""Passes over the calibration windows that choose and fit a repair; sizes that a search tries."""
 HELD_OUT = 16
 """Windows that calibrate, and windows that evaluate, unless others are asked for."""
 
@@ -113,11 +117,25 @@ def ablating_seconds(
     )
 
 
-def pruning_seconds(size: Size, *, calibration_windows: int | None, written: bool) -> float:
-    """Return the expected seconds of a pruning trial, and of cutting and timing the model if it is written."""
+def pruning_seconds(
+    size: Size,
+    *,
+    calibration_windows: int | None,
+    written: bool,
+    sizes: int = 0,
+    recover: int = 0,
+    searching: bool = False,
+) -> float:
+    """Return the expected seconds of a pruning trial, and of cutting and timing the model if it is written.
+
+    ``sizes`` are compared of two kinds; a search for a size tries some, each with a cross-validated repair.
+    """
+    calibrating = calibration_windows or HELD_OUT
     passes = size.windows * (2 + RESUMED * (1 + RANDOM_DRAWS))
-    passes += (calibration_windows or HELD_OUT) * (2 * BACKWARD + 2)
-    return STARTING + (passes + (TIMED_PASSES if written else 0)) * size.forward
+    passes += calibrating * (2 * BACKWARD + (1 + (SEARCHED if searching else 0)) * REPAIR_PASSES)
+    passes += 2 * sizes * calibrating * 3 + recover * WINDOWS_A_STEP * BACKWARD
+    passes += (TIMED_PASSES * (1 + 2 * sizes * CURVE_REPEATS / 5)) if written else 0
+    return STARTING + passes * size.forward
 
 
 def checking_seconds(size: Size, references: int) -> float:

@@ -181,8 +181,8 @@ def test_one_window_has_no_interval_but_a_summary():
         ({"fraction": 0}, "fraction must be more than 0 and less than 1, but is 0"),
         ({"fraction": 1}, "more than 0 and less than 1, but is 1"),
         ({"fraction": float("nan")}, "less than 1, but is nan"),
-        ({"fraction": 0.1, "heads": [(0, 0)]}, "either fraction=.* or heads="),
-        ({"fraction": None}, "either fraction=.* or heads="),
+        ({"fraction": 0.1, "heads": [(0, 0)]}, "one of fraction=.* but got fraction and heads"),
+        ({"fraction": None}, "one of fraction=.* but got none"),
         (
             {"fraction": 0.2},
             r"0.2 of 8 heads is 1, but a layer loses at least 2 at once: the smallest fraction .* is 0\.25\.",
@@ -220,6 +220,6 @@ def test_one_window_and_one_head_are_singular():
 
 
 def test_families_that_cannot_be_cut_are_told_before_anything_long(monkeypatch):
-    monkeypatch.setattr("headscape.pruning.trial._chosen", None)
+    monkeypatch.setattr("headscape.pruning.trial.chosen_heads", None)
     with pytest.raises(ModelError, match=r"cannot cut heads out of .*headscape ablate"):
         trial_of(tiny_causal_model("Olmo2"))

@@ -85,6 +85,7 @@ def attention_modules(
     a :class:`ModelError` if no adapter knows the model, or none of its attention was seen. With ``watch`` the pass is
     watched as a training step would be, so that a model that cannot be watched is noticed here.
     """
+    adapter_for(model)  # raises for what is no model, before anything else does
     seen = _Seen()
     if arguments is None:
         arguments = probe_windows(model, length=_PROBE_LENGTH, windows=1)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headscape.errors import InputError
+from headscape.errors import InputError, ModelError
 from headscape.models.anatomy import AttentionModule, attention_modules, require_known_heads
 from headscape.models.lazy_torch import torch
 
@@ -35,6 +35,11 @@ def probed_modules(
     """
     with torch.random.fork_rng(), torch.compiler.set_stance("force_eager"):
         modules = attention_modules(plain_module(model), inputs, watch=True)
+    if any(module.head_dim == 0 for module in modules):
+        raise ModelError(
+            "the monitor measures queries and keys, but this model's code shows only its finished logits: hs.analyze "
+            "works with those."
+        )
     if heads is not None:
         pairs = require_known_heads(heads, modules)
         layers = sorted({layer for layer, _ in pairs})

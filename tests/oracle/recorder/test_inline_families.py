@@ -178,6 +178,23 @@ def test_analysis_patterns_and_ablation_of_gpt_j(tmp_path):
         hs.prune(model, [(0, 0)])
 
 
+def test_a_monitor_watches_inline_attention_and_changes_nothing(capped):
+    model, alone, ids = (
+        tiny_causal_model("Bloom").train(),
+        tiny_causal_model("Bloom").train(),
+        token_ids(rows=2),
+    )
+    monitor = hs.HeadMonitor(model, every=1)
+    with monitor:
+        watched = model(input_ids=ids).logits
+    monitor.step()
+    assert torch.equal(watched, alone(input_ids=ids).logits)
+    assert monitor.table()["mu_K"].notna().all()
+    assert len(monitor.table()) == LAYERS * HEADS
+    with pytest.raises(ModelError, match="finished logits"):
+        hs.HeadMonitor(capped)
+
+
 def test_a_model_that_never_calls_the_registered_function_is_read_at_its_softmax(caplog, monkeypatch):
     """As where transformers says that a model can be switched, but its code does not ask for the function."""
     model = tiny_model("GPTJ")

@@ -178,6 +178,11 @@ def test_something_else_than_a_model():
         hs.capture(torch.nn.Linear(8, 8), torch.zeros(1, 4, 8))
 
 
+def test_a_model_whose_attention_is_never_seen():
+    with pytest.raises(ModelError, match=r"no attention was seen.*Families that work: GPT-2"):
+        hs.capture(tiny_model("Longformer"), token_ids(1))
+
+
 def test_windows_that_are_split_into_pieces_are_refused():
     from transformers import SwinConfig, SwinModel
 

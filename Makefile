@@ -50,7 +50,7 @@ bench-pruning: $(VENV)/.dev ## compare pruning with published methods on SmolLM2
 	$(BIN)/python -m benchmarks.pruning_rivals --text $(TEXT)
 	$(BIN)/python -m benchmarks.pruning_rivals --text $(TEXT) --table out/rivals.json
 
-bench-scale: $(VENV)/.dev ## heads of captures larger than memory, and several workers (half an hour)
+bench-scale: $(VENV)/.dev ## heads of captures larger than memory, and several workers (long)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.bench_scale --save
 
 check: lint types layers docs test ## everything that has to pass before a change lands

@@ -1,4 +1,4 @@
-"""Heads of captures that are larger than memory, and of several workers: ``make bench-scale`` (half an hour).
+"""Heads of captures that are larger than memory, and of several workers: ``make bench-scale``.
 
 Every run is a process of its own, whose memory is watched from outside: that of all its processes together, over what
 it takes when its libraries are loaded. Captures are synthetic: queries and keys with planted clusters of heads.

@@ -1,10 +1,13 @@
 """Faults of a cluster, with a real scheduler and real workers on loopback: nothing that is finished is lost."""
 
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -53,15 +56,15 @@ def waited(condition, seconds=90):
 
 
 @contextmanager
-def scheduler():
+def scheduler(protocol="tcp", **options):
     """A scheduler of its own process, and its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    arguments = ("--host", "127.0.0.1", "--port", port, "--no-dashboard", "--no-show")
-    with process("distributed.cli.dask_scheduler", *arguments) as running:
+    arguments = ("--host", "127.0.0.1", "--port", port, "--no-dashboard", "--no-show", "--protocol", protocol)
+    with process("distributed.cli.dask_scheduler", *arguments, **options) as running:
         waited(lambda: listens(port))
-        yield running, f"tcp://127.0.0.1:{port}"
+        yield running, f"{protocol}://127.0.0.1:{port}"
 
 
 def listens(port):
@@ -89,6 +92,31 @@ def capture(tmp_path_factory):
     rng = np.random.default_rng(0)
     queries, keys = rng.normal(size=(4, 2, 3, 24, 4)), rng.normal(size=(4, 2, 3, 24, 4))
     return hs.Capture.from_arrays(queries, keys).save(tmp_path_factory.mktemp("faults") / "capture")
+
+
+def commands_of(page, language):
+    """The commands of a page of the documentation, in one language."""
+    text = Path(__file__).parents[2].joinpath("docs", "guides", page).read_text(encoding="utf-8")
+    found = re.findall(rf"^ *```{language}\n(.*?)^ *```", text, re.M | re.S)
+    return [textwrap.dedent(block) for block in found]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
+def test_a_cluster_with_tls_as_the_guide_sets_it_up(tmp_path):
+    """With the commands of the guide; without certificates nobody is let in."""
+    making = next(block for block in commands_of("cluster.md", "sh") if "openssl" in block)
+    subprocess.run(making, shell=True, check=True, cwd=tmp_path, capture_output=True)
+    (tmp_path / "config").mkdir()
+    config = next(block for block in commands_of("cluster.md", "yaml") if "tls" in block)
+    (tmp_path / "config" / "tls.yaml").write_text(config.replace("/home/me/tls", str(tmp_path)))
+    safe = {"env": {**environment(), "DASK_CONFIG": str(tmp_path / "config")}}
+    with scheduler("tls", **safe) as (_, address), worker(address, tmp_path / "a", "--no-nanny", **safe):
+        with pytest.raises(EngineError, match="needs TLS certificates"):
+            DaskEngine(address)
+        code = "import sys; from headscape.engine.dask import DaskEngine\n"
+        code += "with DaskEngine(sys.argv[1]) as engine: print(sum(engine.map(abs, range(-3, 3))))"
+        done = subprocess.run([sys.executable, "-c", code, address], capture_output=True, text=True, **safe)
+    assert done.stdout.strip() == "9", done.stderr
 
 
 class Meeting:

@@ -112,6 +112,10 @@ class DaskEngine:
                 f"no Dask scheduler answers at {scheduler}: start one (dask scheduler) and its workers (dask worker "
                 f"{scheduler}), or let headscape start them (--workers 2)."
             ) from error
+        except TypeError as error:  # what Dask raises without certificates
+            raise EngineError(
+                f"{scheduler} needs TLS certificates in Dask's configuration (distributed.comm.tls): {error}."
+            ) from error
         return self._open.enter_context(client)
 
     @property

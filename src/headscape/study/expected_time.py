@@ -7,6 +7,7 @@ writing the report are among them; converting a GGUF file for the first time is 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from headscape.ablation.ablation_study import SHARES
@@ -18,6 +19,7 @@ from headscape.pruning.recovery import WINDOWS_A_STEP
 from headscape.pruning.trial import RANDOM_DRAWS
 from headscape.pruning.trial_result import CURVE_REPEATS
 from headscape.study.analyze import LENGTH, QUICK_LENGTH, QUICK_WINDOWS, WINDOWS
+from headscape.study.compare import STAGES as COMPARED_STAGES
 from headscape.study.folder import KIND, NUMBER
 from headscape.study.stages import chosen_stages, stage_options
 from headscape.study.stages.cost import (
@@ -36,6 +38,8 @@ STARTING, WRITING = 4.0, 4.0
 """Loading the libraries; writing tables, figures and the report."""
 STORING = 0.2
 """Writing the queries and keys of one window."""
+PAIR = 15.0
+"""Comparing two networks of a few hundred heads, once they are analyzed."""
 CHECKING = 4.0
 """Checking one window, besides the forward passes."""
 TIMED_PASSES = 30
@@ -82,6 +86,25 @@ def analysis_seconds(
         done = sum(part.split("-")[0] == stage.name for part in finished)
         total += max(0, count - done) * stage.seconds(size, merged[stage.name])
     return total
+
+
+def comparing_seconds(
+    sources: Sequence[Any], inputs: Any, out: str | os.PathLike[str], **sizes: Any
+) -> float | None:
+    """Return the expected seconds of :func:`headscape.compare`; None if those of one of the networks cannot be known.
+
+    Networks that are studies are taken as they are; the others are analyzed with the stages that a comparison needs.
+    """
+    total = STARTING
+    for number, source in enumerate(sources):
+        if isinstance(source, Study):
+            continue
+        begun = next(Path(out).glob(f"sources/{number + 1:02d}-*"), None)
+        seconds = analysis_seconds(source, inputs, out=begun, stages=COMPARED_STAGES, **sizes)
+        if seconds is None:
+            return None
+        total += seconds
+    return total + PAIR * len(sources) * (len(sources) - 1) / 2
 
 
 def seconds_of(cost: Callable[[Size], float], source: Any, inputs: Any, **sizes: Any) -> float | None:

@@ -12,6 +12,7 @@ from headscape.study.expected_time import (
     analysis_seconds,
     capture_seconds,
     checking_seconds,
+    comparing_seconds,
     organizing_seconds,
     pruning_seconds,
     seconds_of,
@@ -56,6 +57,16 @@ def test_what_is_finished_is_not_counted(tmp_path):
     again = analysis_seconds(study, out=tmp_path, stages=["energy"])
     assert again == pytest.approx(analysis_seconds(study, out=tmp_path, stages=[]), abs=0.1)
     assert again < analysis_seconds(study, out=tmp_path / "new", stages=["energy"])
+
+
+def test_a_comparison_takes_its_analyses_and_its_pairs(tmp_path):
+    capture, study = small_capture(), small_study(stages=["energy"])
+    two = comparing_seconds([capture, capture], None, tmp_path)
+    assert two > 2 * analysis_seconds(capture, stages=["patterns", "entropy", "energy"])
+    assert comparing_seconds([capture, study], None, tmp_path) < two
+    assert comparing_seconds([study, study, study], None, tmp_path) > comparing_seconds(
+        [study, study], None, tmp_path
+    )
 
 
 def test_sizes_come_from_the_source():

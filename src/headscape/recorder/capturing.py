@@ -147,7 +147,6 @@ def capture_windows(
         records.append(found)
         labels.append(stack_labels(found, window.labels))
         progress("capturing", number + 1, len(windows))
-    progress("capturing", len(windows), len(windows))
     provenance = {**parameters, "versions": _versions(), "input_hash": input_hash(windows)}
     return Capture.from_records(records, tokens=labels, provenance=provenance, heads=pairs)
 
@@ -208,11 +207,11 @@ def _to_store(
     ) as store:
         missing = [number for number in range(len(windows)) if not store.sound(window_name(number))]
         progress("capturing", len(windows) - len(missing), len(windows))
-        for number, window, records in run.all(windows, missing):
+        for number, window, records in run.all(windows, list(missing)):
             with store.writing(window_name(number)) as part:
                 write_window(part, records, stack_labels(records, window.labels))
-            progress("capturing", number + 1, len(windows))
-        progress("capturing", len(windows), len(windows))
+            missing.remove(number)
+            progress("capturing", len(windows) - len(missing), len(windows))
     return Capture.load(path)
 
 

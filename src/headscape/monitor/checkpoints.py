@@ -190,10 +190,9 @@ def monitor_checkpoints(
                 _measured(first, batch, plan, point) if point == found[0] else measure(point)
                 for point in todo
             )
-        progress(f"step {todo[0].step}" if todo else "done", len(found) - len(todo), len(found))
-        for number, found_sample in enumerate(samples):
-            replay.take(found_sample)
-            progress(f"step {found_sample.step}", len(found) - len(todo) + number + 1, len(found))
+        for number, checkpoint in enumerate(todo):
+            progress(f"step {checkpoint.step}", len(found) - len(todo) + number, len(found))
+            replay.take(next(samples))
         progress("done", len(found), len(found))
         return replay.run
 

@@ -149,7 +149,6 @@ def capture_windows(
         records.append(found)
         labels.append(stack_labels(found, window.labels))
         progress("capturing", number + 1, len(windows))
-    progress("capturing", len(windows), len(windows))
     seen = how_observed(
         loaded.model
     )  # once more: the first pass may have shown that there is no attention function
@@ -213,11 +212,11 @@ def _to_store(
     ) as store:
         missing = [number for number in range(len(windows)) if not store.sound(window_name(number))]
         progress("capturing", len(windows) - len(missing), len(windows))
-        for number, window, records in run.all(windows, missing):
+        for number, window, records in run.all(windows, list(missing)):
             with store.writing(window_name(number)) as part:
                 write_window(part, records, stack_labels(records, window.labels))
-            progress("capturing", number + 1, len(windows))
-        progress("capturing", len(windows), len(windows))
+            missing.remove(number)
+            progress("capturing", len(windows) - len(missing), len(windows))
     return Capture.load(path)
 
 

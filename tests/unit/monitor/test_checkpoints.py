@@ -1,11 +1,15 @@
 """Saved checkpoints are measured as the live monitor measures them, once each, and refused clearly."""
 
+import pickle
+from concurrent.futures import Executor, Future
+
 import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import headscape as hs
+from headscape.engine import ExecutorEngine
 from headscape.errors import InputError
 from headscape.monitor.checkpoints import checkpoints_in
 
@@ -64,6 +68,24 @@ def test_a_replay_resumes_and_takes_up_new_checkpoints(tmp_path):
     np.testing.assert_array_equal(written.table(), second.table())
     with pytest.raises(InputError, match="another batch"):
         hs.monitor_checkpoints(tmp_path / "run", (IDS + 1) % 40, tmp_path / "replay")
+
+
+class Elsewhere(Executor):
+    """Runs what another process would run: everything goes there and back as bytes."""
+
+    def submit(self, function, *arguments):
+        done = Future()
+        call, given = pickle.loads(pickle.dumps((function, arguments)))
+        done.set_result(pickle.loads(pickle.dumps(call(*given))))
+        return done
+
+
+def test_other_processes_measure_the_same(tmp_path):
+    trained(tmp_path)
+    here = hs.monitor_checkpoints(tmp_path, {"input_ids": IDS})
+    there = hs.monitor_checkpoints(tmp_path, {"input_ids": IDS}, engine=ExecutorEngine(Elsewhere()))
+    assert there.steps.tolist() == [0, 5, 10]
+    np.testing.assert_array_equal(there.table(), here.table())
 
 
 def test_checkpoints_are_sorted_by_step(tmp_path):

@@ -82,12 +82,8 @@ class TrialRun:
         if not self.repairs:
             return None
 
-        def found() -> dict[str, NDArray[np.float64]]:
-            given = (None, None) if strength is None else (strength.ridge, strength.target)
-            return repair_arrays(fitted(self.calibrated, heads, *given))
-
-        name = f"repair-{heads_key(heads)}{_suffix(strength)}"
-        arrays = self.parts.get(name, found)
+        name = _repair_name(heads, strength)
+        arrays = self.parts.get(name, lambda: repair_arrays(self._fitted(heads, strength)))
         return repair_of(arrays, next(iter(self.calibrated.projections.values())).matrix)
 
     def compared(self, heads: Pairs, strength: Strength | None = None) -> Losses:
@@ -102,8 +98,8 @@ class TrialRun:
             evaluator.losses()  # of the intact model, before anything is changed
             repair = None
             if self.repairs and heads:
-                given = (None, None) if strength is None else (strength.ridge, strength.target)
-                repair = fitted(self.calibrated, heads, *given)
+                known = self.parts.has(_repair_name(heads, strength))
+                repair = self.repair(heads, strength) if known else self._fitted(heads, strength)
             return {"losses": _losses(evaluator, heads, repair)}
 
         return self.parts.get(f"compared-{heads_key(heads)}{_suffix(strength)}{self._how}", found)["losses"]
@@ -123,6 +119,10 @@ class TrialRun:
         """Return what a model without some heads saves."""
         return expected_savings(self.judge.modules, heads)
 
+    def _fitted(self, heads: Pairs, strength: Strength | None) -> Repair:
+        given = (None, None) if strength is None else (strength.ridge, strength.target)
+        return fitted(self.calibrated, heads, *given)
+
     @property
     def _how(self) -> str:
         return "" if self.repairs else "-unrepaired"
@@ -137,6 +137,10 @@ def _losses(evaluator: HeadEvaluator, heads: Pairs, repair: Repair | None) -> Lo
         # The evaluator takes layers before the first removed head for intact; recovery has changed them.
         with switched_off(evaluator.modules, heads):
             return evaluator.objective.evaluate(evaluator.model).losses
+
+
+def _repair_name(heads: Pairs, strength: Strength | None) -> str:
+    return f"repair-{heads_key(heads)}{_suffix(strength)}"
 
 
 def _suffix(strength: Strength | None) -> str:

@@ -11,23 +11,17 @@ from benchmarks.pruning_coverage import coverage, drawn
 STORED = Path(__file__).parents[3] / "docs" / "results" / "prune_coverage_smollm2.json"
 
 
-@pytest.fixture(scope="module")
-def increases():
-    stored = json.loads(STORED.read_text(encoding="utf-8"))
-    return np.array(stored["repaired"]) - np.array(stored["intact"])
-
-
 @pytest.mark.parametrize("sample", ["spread", "random"])
-def test_intervals_of_sixteen_windows_cover_the_mean_of_all(increases, sample):
+def test_intervals_of_sixteen_windows_cover_the_mean_of_all(sample):
+    stored = json.loads(STORED.read_text(encoding="utf-8"))
+    increases = np.array(stored["repaired"]) - np.array(stored["intact"])
     assert len(increases) >= 400
-    assert increases.mean() > 0
     assert coverage(increases, sample) >= 0.9
 
 
 def test_trials_are_drawn_as_windows_are_sampled():
     rng = np.random.default_rng(0)
-    spread = np.sort(drawn("spread", 400, 16, rng))
-    assert set(np.diff(spread)) <= {25, 26}
+    assert (drawn("spread", 400, 16, rng) // 25).tolist() == list(range(16))
     assert set(np.diff(drawn("first", 400, 16, rng) % 400)) <= {1, -399}
     assert len(set(drawn("random", 400, 16, rng).tolist())) == 16
 

@@ -40,4 +40,7 @@ def default_verdict(study: "AblationStudy") -> str:
     if len(better) == len(study.counts):
         return f"{DEFAULT}, the default, is the best choice here: it costs less than every other method at all counts."
     clear = f"; it costs less with {'; '.join(better)} off" if better else ""
-    return f"{DEFAULT}, the default, is as good a choice as any other method here: none costs less at any count{clear}."
+    return (
+        f"{DEFAULT}, the default, is as good a choice as any other method here: none costs clearly less at any "
+        f"count{clear}."
+    )

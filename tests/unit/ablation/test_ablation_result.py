@@ -281,7 +281,7 @@ def test_three_windows_are_too_few_for_a_verdict():
         (
             [0.02, 0.1, 0.2],
             [0.02, 0.1, 0.4],
-            "none costs less at any count; it costs less with 10 heads (0.2",
+            "none costs clearly less at any count; it costs less with 10 heads (0.2",
         ),
     ],
 )

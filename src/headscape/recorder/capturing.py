@@ -149,9 +149,8 @@ def capture_windows(
         records.append(found)
         labels.append(stack_labels(found, window.labels))
         progress("capturing", number + 1, len(windows))
-    seen = how_observed(
-        loaded.model
-    )  # once more: the first pass may have shown that there is no attention function
+    # Asked once more: the first pass may have shown that there is no attention function.
+    seen = how_observed(loaded.model)
     provenance = {**parameters, **seen, "versions": _versions(), "input_hash": input_hash(windows)}
     return Capture.from_records(records, tokens=labels, provenance=provenance, heads=pairs)
 

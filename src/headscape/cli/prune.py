@@ -184,6 +184,7 @@ def _flag(name: str) -> str:
 def _score(method: str, given: SimpleNamespace) -> Any:
     """Return the method by which heads are chosen: a name, or the scores of a column of the table."""
     from headscape.ablation.rankings import check_method
+    from headscape.pruning.removal_order import require_priced
 
     if "," in method:
         raise InputError(
@@ -192,6 +193,7 @@ def _score(method: str, given: SimpleNamespace) -> Any:
     # As ablate writes it; here the repair is an option of its own.
     [score] = methods_of(method.removesuffix("+repair"), given.table).values()
     check_method(score)
+    require_priced(score)
     return score
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from headscape.ablation.choices import CHOICES
 from headscape.ablation.greedy import Move, Prices, ScorePrices, greedy_removal, removable_units
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.rankings import Method, ranking_of
@@ -51,6 +52,15 @@ class RememberedPrices:
         if key not in self._known:
             self._known[key] = self.prices.price(sorted(key))
         return self._known[key]
+
+
+def require_priced(method: Method) -> None:
+    """Raise for a method that has no prices: it chooses heads and their compensation together, for one number."""
+    if isinstance(method, str) and method in CHOICES:
+        raise InputError(
+            f"prune takes 'reconstruction' (the default) or a score, but the method is {method!r}, which chooses heads "
+            "and their compensation together for one number of heads: compare it with headscape ablate."
+        )
 
 
 def prices_of(evaluator: HeadEvaluator, method: Method) -> dict[int, Prices]:

@@ -24,7 +24,7 @@ from headscape.pruning.manifest import Pairs
 from headscape.pruning.plan import listed
 from headscape.pruning.recovery import WINDOWS_A_STEP, recovered
 from headscape.pruning.removal import require_removable
-from headscape.pruning.removal_order import GROUPS, UNIFORM, UNIFORM_GROUPS, UNITS
+from headscape.pruning.removal_order import GROUPS, UNIFORM, UNIFORM_GROUPS, UNITS, require_priced
 from headscape.pruning.savings import Savings
 from headscape.pruning.size_search import chosen_heads, trade_off
 from headscape.pruning.trial_parts import trial_parts
@@ -109,6 +109,7 @@ def pruning_trial(
     is measured on the evaluation windows, which take part in no choice.
     """
     check_method(method)
+    require_priced(method)
     goal = Goal(fraction, heads, target_kv, target_params, max_loss, groups, uniform)
     require_steps(recover)
     require_integer(sizes, "sizes", 0, MAX_SIZES)

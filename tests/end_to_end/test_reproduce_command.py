@@ -85,6 +85,15 @@ def test_the_list_names_every_experiment(run):
         assert row["minutes"] > 0
 
 
+def test_several_texts_are_read_as_files(run, tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.txt").write_text(f"The {name} text goes on and on, word after word. " * 60)
+    texts = [word for name in ("first", "second") for word in ("--text", tmp_path / f"{name}.txt")]
+    found = one_object(run("lengths-and-texts", *SMALL, *texts, "-o", tmp_path / "out", "--json"))
+    data = [one["data"] for one in found["experiments"][0]["observations"]]
+    assert [words.split(",")[0] for words in data] == ["first.txt", "second.txt"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

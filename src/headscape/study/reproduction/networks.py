@@ -145,12 +145,12 @@ class Networks:
         if role == VISION:
             size = int(self.model(role).model.config.image_size)
             return self.choice.images or drawn_images(self.sizes.windows, size, self.seed)
-        return list(self.choice.texts) if self.choice.texts else sample_text()
+        return [Path(text) for text in self.choice.texts] or sample_text()
 
     def texts(self) -> dict[str, Any]:
         """Return the texts by name; a single one as its two halves, so that there are several."""
         if len(self.choice.texts) > 1:
-            return {Path(text).name: text for text in self.choice.texts}
+            return {Path(text).name: Path(text) for text in self.choice.texts}
         if self.choice.texts:
             whole, name = (
                 Path(self.choice.texts[0]).read_text(encoding="utf-8"),

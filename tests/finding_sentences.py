@@ -943,6 +943,34 @@ def verdict_on_ranking(study, said):
     return {"method": True, "word": True, "area": True, "beaten": beaten, "draws": len(random)}
 
 
+def default_against(study):
+    """Return for every count the default's mean extra cost over the cheapest other method, and that method's name."""
+    result = study.results["ablation"][0]
+    arrays, about = result.arrays, result.attributes["study"]
+    costs = {
+        m: (arrays[f"losses-{i}"] - arrays["intact"]).mean(axis=0) for i, m in enumerate(about["methods"])
+    }
+    others = [method for method in costs if method not in ("random", "reconstruction+repair")]
+    found = {}
+    for place, count in enumerate(about["counts"]):
+        best = min(others, key=lambda method: costs[method][place].mean())
+        found[count] = (costs["reconstruction+repair"][place] - costs[best][place]).mean(), best
+    return found
+
+
+@says("ablation", "reconstruction+repair, the default, is {told~}.")
+def default_method(study, said):
+    extra, told = default_against(study), said["told"]
+    named = [(int(count), best) for count, best in re.findall(r"(\d+) heads? \([^(]*?, ([a-z+-]+) ", told)]
+    assert all(extra[count][1] == best for count, best in named)
+    costs = [extra[count][0] for count, _ in named]
+    if told.startswith("the best choice here"):
+        return {"told": all(cost < 0 for cost, _ in extra.values())}
+    if told.startswith("not the best choice here"):
+        return {"told": bool(costs) and min(costs) > 0}
+    return {"told": told.startswith("as good a choice as any other") and all(cost < 0 for cost in costs)}
+
+
 @says("ablation", "Of {n} heads, so many can be removed for less than {tolerance} % higher loss: {told~}.")
 def spare_heads(study, said):
     increases, counts = increases_of(study)

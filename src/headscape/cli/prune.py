@@ -134,8 +134,8 @@ def prune(
         )
         pruned = None
         if written is not None:
+            trial = trial.timed(progress)  # first: measured times decide which sizes the card names
             pruned = trial.prune(progress=progress)
-            trial = trial.timed(progress)
             save_pruned(replace(pruned, card=f"{pruned.card}\n{_mark()}\n"), written)
             if manifest is not None:
                 export_manifest(pruned, manifest)

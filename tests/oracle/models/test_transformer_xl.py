@@ -45,7 +45,7 @@ def test_logits_and_attentions_agree_over_segments_with_memory(case, implementat
         with torch.no_grad():
             logits = model(segment, mems=mems).logits
             output = model(segment, mems=mems, output_attentions=True)
-        np.testing.assert_allclose(logits, segments[str(number)], atol=1e-5)
+        np.testing.assert_allclose(logits, segments[str(number)], rtol=1e-6, atol=1e-5)
         wanted = RECORDED[f"{case}/attentions/{number}"]
         np.testing.assert_allclose(torch.stack(output.attentions), wanted, atol=1e-5)
         mems = output.mems

@@ -207,8 +207,6 @@ def test_a_model_that_never_calls_the_registered_function_is_read_at_its_softmax
 
 
 def test_the_reader_is_chosen_before_the_interface():
-    assert [adapter.name for adapter in ADAPTERS if adapter.accepts(tiny_model("Bloom"))] == [
-        "softmax reader",
-        "attention interface",
-    ]
+    names = [adapter.name for adapter in ADAPTERS if adapter.accepts(tiny_model("Bloom"))]
+    assert names[:2] == ["softmax reader", "attention interface"]
     assert adapter_for(tiny_model("GPT2")).name == "attention interface"

@@ -87,6 +87,8 @@ MEASURES: Mapping[str, Callable[[SizePoint], float | None]] = {
     "decoding time": _seconds("decoding"),
 }
 """What is to be small, by its name; None where a size does not have it."""
+COUNTED = ("heads", "parameters", "key-value cache")
+"""Measures that are the same in every run: times would name other sizes whenever they are taken again."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,8 @@ class TradeOff:
 
     @property
     def choices(self) -> dict[str, SizePoint]:
-        """Sizes that nothing beats in some measure, named A, B, C, ... from the lowest loss on."""
-        best = [point for point in self.points if self.best_for(point)]
+        """Sizes that nothing beats in a measure that is counted, named A, B, C, ... from the lowest loss on."""
+        best = [point for point in self.points if {*self.best_for(point)} & {*COUNTED}]
         return {_name(place): point for place, point in enumerate(best)}
 
     def best_for(self, point: SizePoint) -> tuple[str, ...]:

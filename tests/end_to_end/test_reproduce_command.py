@@ -89,8 +89,10 @@ def test_several_texts_are_read_as_files(run, tmp_path):
     for name in ("first", "second"):
         (tmp_path / f"{name}.txt").write_text(f"The {name} text goes on and on, word after word. " * 60)
     texts = [word for name in ("first", "second") for word in ("--text", tmp_path / f"{name}.txt")]
-    found = one_object(run("lengths-and-texts", *SMALL, *texts, "-o", tmp_path / "out", "--json"))
-    data = [one["data"] for one in found["experiments"][0]["observations"]]
+    names = ("lengths-and-texts", "corollary-1", "key-incoherence")
+    found = one_object(run(*names, *SMALL, *texts, "-o", tmp_path / "out", "--json"))
+    assert {one["name"] for one in found["experiments"]} == {*names}
+    data = [one["data"] for one in found["experiments"][-1]["observations"]]
     assert [words.split(",")[0] for words in data] == ["first.txt", "second.txt"]
 
 

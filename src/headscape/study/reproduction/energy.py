@@ -230,7 +230,7 @@ def _energy_captures(networks: Networks) -> list[tuple[str, float, Capture]]:
         captured = capture(
             model,
             networks.inputs(TRANSFORMER_XL),
-            windows=ENERGY_WINDOWS,
+            windows=networks.windows(ENERGY_WINDOWS),
             length=networks.sizes.length,
             sample="random",
             seed=networks.seed,

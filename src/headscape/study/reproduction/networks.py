@@ -147,6 +147,10 @@ class Networks:
             return self.choice.images or drawn_images(self.sizes.windows, size, self.seed)
         return [Path(text) for text in self.choice.texts] or sample_text()
 
+    def windows(self, count: int) -> int:
+        """Return how many windows to take for ``count``: every text has one at least."""
+        return max(count, len(self.choice.texts))
+
     def texts(self) -> dict[str, Any]:
         """Return the texts by name; a single one as its two halves, so that there are several."""
         if len(self.choice.texts) > 1:
@@ -164,7 +168,9 @@ class Networks:
     def capture(self, role: str) -> Capture:
         """Return the windows of a network: drawn at random from its texts, as the papers do."""
         if role not in self._captures:
-            self._captures[role] = self.captured(role, self.inputs(role), "capture", self.sizes.windows)
+            self._captures[role] = self.captured(
+                role, self.inputs(role), "capture", self.windows(self.sizes.windows)
+            )
         return self._captures[role]
 
     def captured(

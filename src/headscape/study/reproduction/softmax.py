@@ -203,7 +203,7 @@ def _mixed(model: Model, networks: Networks) -> dict[str, float]:
     captured: Capture = capture(
         model,
         networks.inputs(TRANSFORMER_XL),
-        windows=1,
+        windows=networks.windows(1),
         length=networks.sizes.length,
         sample="random",
         seed=networks.seed,

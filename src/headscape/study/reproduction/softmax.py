@@ -189,10 +189,9 @@ def _over_training(networks: Networks) -> pd.DataFrame:
     for step in networks.training.checkpoints:
         networks.progress("checkpoints of the Transformer-XL", len(rows), len(networks.training.checkpoints))
         model = networks.training.model(step)
-        windows = InputReader(
-            model.model, model.tokenizer, networks.sizes.length, 2, sample="random", seed=networks.seed + 1
-        )
-        read = windows.read(networks.inputs(TRANSFORMER_XL))
+        asked: Any = {"length": networks.sizes.length, "windows": networks.windows(2), "sample": "random"}
+        reader = InputReader(model.model, model.tokenizer, **asked, seed=networks.seed + 1)
+        read = reader.read(networks.inputs(TRANSFORMER_XL))
         loss = float(objective_for(model, read, None, networks.seed).evaluate(model.model).losses.mean())
         rows.append({"step": step, "loss": loss, **_mixed(model, networks)})
     return pd.DataFrame(rows)

@@ -65,7 +65,7 @@ def organize(
 ) -> None:
     """Organize the queries, keys and heads of one window into trees.
 
-    Some 2 seconds for 256 x 256 x 270 on 2 cores.
+    About 2 seconds for 256 x 256 x 270 on 2 cores.
 
     Example:  headscape organize attention.npy --axes layer,head,query,key -o out/organized
     """

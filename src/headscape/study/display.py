@@ -34,7 +34,7 @@ def page_data(study: "Study") -> PageData:
         answers=_answers(study),
         warnings=[
             {
-                "title": f"{w.name.replace('-', ' ')}{f' ({w.axis})' if w.axis else ''}:",
+                "title": f"{w.name}{f' ({w.axis})' if w.axis else ''}:",
                 "message": w.message,
             }
             for w in study.warnings

@@ -501,7 +501,8 @@ def no_sink(study, said):
     *(
         "{count} "
         + subject
-        + " (more than {score} of the attention of the queries that see it, first window): "
+        + (" (in the first window, it" if takes == "It takes" else " (in the first window, each")
+        + " receives more than {score} of the attention of the queries that see it): "
         "{told~} of {n} heads. " + takes + " {share} of all attention" + ending
         for subject, takes in (
             ("key is an attention sink", "It takes"),
@@ -532,8 +533,9 @@ def coordinate_of(affinity, place):
 
 @says(
     "sinks",
-    "{much~} of the geometry of the heads is attention to sinks: it has a rank correlation of {sink} with the first "
-    "coordinate of the map; the head EMDs with and without sinks have one of {emd}.",
+    "{much~} of the geometry of the heads is attention to sinks: the share of attention to sinks has a rank "
+    "correlation of {sink} with the first coordinate of the map; the distances between heads with and without sinks "
+    "have one of {emd}.",
 )
 def geometry_of_sinks(study, said):
     _, share = sinks_of(study)
@@ -1106,7 +1108,7 @@ def spare_heads(study, said):
     increases, counts = increases_of(study)
     limit = 0.05 * study.results["ablation"][0].arrays["intact"].mean()
     n = len(study.data.heads)
-    for number_, share, method in re.findall(r"(\d+) \((\d+%)\) with ([a-z+-]+)", said["told"]):
+    for number_, share, method in re.findall(r"(\d+) \((\d+ %)\) with ([a-z+-]+)", said["told"]):
         fine = np.cumprod(increases[method].mean(axis=0) <= limit)
         expected = max((count for count, ok in zip(counts, fine, strict=True) if ok), default=0)
         assert int(number_) == expected, (method, number_, expected)

@@ -407,10 +407,11 @@ def test_name_folder_and_verdict_stand_at_the_top(driver, study, tmp_path):
     path = write_page(page, tmp_path / "named.html")
     browser.open_page(driver, path, "#head=0.2")
     words = run(driver, "return [...document.querySelectorAll('#panel-words dd')].map(d => d.textContent)")
-    assert words[0] == "previous <i>token</i> (0.2)"
-    assert words[1] == "everything (8 heads)"
-    assert words[2].startswith("number 3 of 8 to go by gradient (better than random)")
-    assert words[2].endswith("with the first 4 off, the loss is 5 % higher")
+    assert words[0] == "Layer 0, head 2 (counted from 0)"
+    assert words[1].startswith("previous <i>token</i> (0.2)")
+    assert words[2] == "everything (8 heads)"
+    assert words[3].startswith("number 3 of 8 to go by gradient (better than random)")
+    assert words[3].endswith("with the first 4 off, the loss is 5 % higher")
     top = run(
         driver,
         "return ['panel-title', 'panel-words', 'panel-measures']"

@@ -82,7 +82,7 @@ def _split(folders: HeadFolders) -> str:
     drawn = "windows drawn again and " if repetitions.n_windows > 1 else ""
     return (
         f"{opening}; {len(folders.supported())} of its {count} folders of 3 or more heads come back in at least half "
-        f"of {repetitions.draws} repetitions with {drawn}{repetitions.noise:.1%} noise."
+        f"of {repetitions.draws} repetitions with {drawn}{100 * repetitions.noise:.1f} % noise."
     )
 
 
@@ -156,7 +156,7 @@ def _steadier(steadiness: pd.DataFrame) -> str:
         return ""
     means = steadiness.pivot_table(index="tree", columns="noise", values="ami", aggfunc="mean")
     total = means.mean(axis=1).sort_values(ascending=False)
-    noises = " and ".join(f"{noise:.1%}" for noise in means)
+    noises = " and ".join(f"{100 * noise:.1f} %" for noise in means)
     told = ", ".join(f"{kind} {' and '.join(f'{v:.2f}' for v in means.loc[kind])}" for kind in total.index)
     first, second = total.index[:2]
     verdict = f"The {first} tree is steadier than the {second} tree on this model"

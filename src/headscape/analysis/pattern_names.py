@@ -129,6 +129,27 @@ class HeadPatterns:
         return f"{kind}{f', {ON_RANDOM}' if random.all() else ''}: {', '.join(heads)}{where}"
 
     @property
+    def described(self) -> list[str]:
+        """What the score behind each name means, with its chance level; empty for mixed heads."""
+        return [self._described(pair) for pair in self.table.index]
+
+    def _described(self, pair: tuple[int, int]) -> str:
+        kind, name = self.table.at[pair, "pattern"], self.table.at[pair, "name"]
+        for key in self.scores:
+            pattern = PATTERNS[key]
+            if pattern.title != kind or not pattern.doing or (ON_RANDOM in name) != key.endswith("_random"):
+                continue
+            _, share, to = pattern.meaning.rstrip(".").partition("Share of attention ")
+            to = f"to {pattern.on_repeats}" if pattern.on_repeats else to
+            if not (share or pattern.on_repeats):
+                return ""
+            of = ", where a token repeats," if pattern.on_repeats and ON_RANDOM not in name else ""
+            goes = "goes" if to.startswith("to ") else "stays"
+            score, chance = 100 * self.table.at[pair, key], 100 * self.chance[key]
+            return f"{score:.0f} % of its attention{of} {goes} {to}; chance {chance:.2g} %"
+        return ""
+
+    @property
     def on_repeats(self) -> tuple[str, ...]:
         """Heads that follow induction on repeated random tokens, whatever their name."""
         name = "induction_random"

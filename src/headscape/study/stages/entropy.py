@@ -60,16 +60,14 @@ class Entropy(Stage):
         ).with_bounds("min", "max"),
         Column(
             "haar_bottom_count",
-            "low Haar entropy in",
+            "windows with low Haar entropy",
             "Number of windows in which the Haar entropy is among the lowest tenth.",
-            unit="windows",
             panel=True,
         ),
         Column(
             "haar_top_count",
-            "high Haar entropy in",
+            "windows with high Haar entropy",
             "Number of windows in which the Haar entropy is among the highest tenth.",
-            unit="windows",
         ),
     )
     options = (
@@ -228,7 +226,7 @@ def _extremes(study: EntropyStudy) -> Finding:
         which = np.flatnonzero(counts == windows)
         always.append([study.heads[i] for i in which[np.argsort(sign * stability.mean_ranks[which])]])
     low, high = always
-    where = f"among the lowest {stability.share:.0%} in all {windows} windows"
+    where = f"among the lowest {100 * stability.share:.0f} % in all {windows} windows"
     statistics = (
         f"l{study.parameters['p']:g} Haar entropy, k = {study.parameters['k']:g}; among the highest in all windows: "
         f"{len(high)}{f' ({name_heads(high, 8)})' if high else ''}."

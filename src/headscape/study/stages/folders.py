@@ -68,8 +68,8 @@ class Folders(Stage):
         Column("nearest", "nearest", "The head that attends most alike."),
         Column(
             "nearest_emd",
-            "EMD",
-            "Tree EMD to the nearest head, mean over windows.",
+            "distance to nearest head",
+            "Earth mover's distance (tree EMD) to the nearest head, mean over windows.",
             direction="unlike any other",
             panel=True,
         ),

@@ -452,6 +452,15 @@ def test_on_a_phone_choosing_a_head_opens_a_sheet(phone):
     assert not run(phone, "return document.querySelector('main').inert")
 
 
+def test_on_a_phone_a_search_and_enter_open_the_sheet(phone):
+    from selenium.webdriver.common.keys import Keys
+
+    assert not sheet(phone)
+    phone.find_element("id", "search").send_keys("L0H1", Keys.ENTER)
+    wait_for(phone, "0.1")
+    assert sheet(phone)
+
+
 def test_the_sheet_closes_by_button_backdrop_and_drag(phone):
     from selenium.webdriver.common.action_chains import ActionChains
 

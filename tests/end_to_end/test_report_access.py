@@ -281,7 +281,7 @@ def test_all_questions_are_answered_on_the_first_screen(driver, study, tmp_path)
             question,
             words[:length],
             "numbers" if place else "",
-            place < 2,
+            place < (1 if question in (Question.kinds, Question.little, Question.sure) else 2),
         )
         for question, lengths in ANSWERS.items()
         for place, length in enumerate(lengths)

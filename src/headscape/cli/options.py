@@ -71,7 +71,7 @@ INPUTS: Group = {
     ),
     "length": option(int | None, "Tokens per window. (default: 256)"),
     "sample": option(Sample, "Where in the text the windows lie.", default=Sample.spread),
-    "seed": option(int, "Seed of everything random.", default=0),
+    "seed": option(int, "Random seed.", default=0),
 }
 WINDOWS: Group = {"windows": option(int | None, "How many windows. (default: 6 of a text, all images)")}
 TENSORS: Group = {
@@ -118,7 +118,7 @@ ANALYSIS: Group = {
     **TENSORS,
     **STACK,
     **HEADS,
-    "n_iter": option(int | None, "Iterations of the questionnaire. (default: 3)"),
+    "n_iter": option(int | None, "Iterations of the tree building (questionnaire). (default: 3)"),
     **THREADS,
     **FIGURES,
     "head": option(str | None, "Head shown in figures of one head. (default: a typical one)"),

@@ -72,7 +72,7 @@ def prune(
     *,
     given: SimpleNamespace,
 ) -> None:
-    """Remove heads for real: choose them, repair what is left, measure the cost on held-out text, write the model.
+    """Remove heads permanently: choose them, repair what is left, measure the cost on held-out text, write the model.
 
     Say what you want: a share of the heads, a smaller cache, fewer parameters, or a bound on the loss.
 

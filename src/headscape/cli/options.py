@@ -32,7 +32,7 @@ class SinkChoice(StrEnum):
 
 SOURCE_HELP = (
     "A model ('default' is SmolLM2-135M, 'minilm', a folder, a .gguf file, a Hugging Face name), a capture, a study, "
-    "or a tensor (.npy, .npz, .safetensors, zarr; several are a window each; 'synthetic' is a built-in example)."
+    "or a tensor (.npy, .npz, .safetensors, zarr; several files: one window each; 'synthetic' is a built-in example)."
 )
 SourceName = Annotated[str, typer.Argument(help=SOURCE_HELP)]
 SourceNames = Annotated[list[str], typer.Argument(help=SOURCE_HELP)]

@@ -156,7 +156,7 @@ def _steadier(steadiness: pd.DataFrame) -> str:
         return ""
     means = steadiness.pivot_table(index="tree", columns="noise", values="ami", aggfunc="mean")
     total = means.mean(axis=1).sort_values(ascending=False)
-    noises = " and ".join(f"{100 * noise:.1f} %" for noise in means)
+    noises = " and ".join(f"{100 * noise:.1f} %" for noise in means.columns.astype(float))
     told = ", ".join(f"{kind} {' and '.join(f'{v:.2f}' for v in means.loc[kind])}" for kind in total.index)
     first, second = total.index[:2]
     verdict = f"The {first} tree is steadier than the {second} tree on this model"

@@ -1,7 +1,8 @@
 """What a head does, in a word: its scores over all windows, the name that the largest gives it, and the families."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -131,10 +132,10 @@ class HeadPatterns:
     @property
     def described(self) -> list[str]:
         """What the score behind each name means, with its chance level; empty for mixed heads."""
-        return [self._described(pair) for pair in self.table.index]
+        return [self._described(row) for row in self.table.to_dict("records")]
 
-    def _described(self, pair: tuple[int, int]) -> str:
-        kind, name = self.table.at[pair, "pattern"], self.table.at[pair, "name"]
+    def _described(self, row: Mapping[Hashable, Any]) -> str:
+        kind, name = str(row["pattern"]), str(row["name"])
         for key in self.scores:
             pattern = PATTERNS[key]
             if pattern.title != kind or not pattern.doing or (ON_RANDOM in name) != key.endswith("_random"):
@@ -145,7 +146,7 @@ class HeadPatterns:
                 return ""
             of = ", where a token repeats," if pattern.on_repeats and ON_RANDOM not in name else ""
             goes = "goes" if to.startswith("to ") else "stays"
-            score, chance = 100 * self.table.at[pair, key], 100 * self.chance[key]
+            score, chance = 100 * float(row[key]), 100 * self.chance[key]
             return f"{score:.0f} % of its attention{of} {goes} {to}; chance {chance:.2g} %"
         return ""
 

@@ -38,7 +38,7 @@ class FirstTest(Stage):
         "First test of the heads with low Haar entropy",
         "testing the lowest heads",
     )
-    unit, cost, needs, optional = "model", 0.0, ("entropy",), True
+    unit, cost, needs, optional, question = "model", 0.0, ("entropy",), True, Question.little
 
     def seconds(self, size: Size, options: Mapping[str, Any]) -> float:
         """Return the expected seconds: forward passes."""

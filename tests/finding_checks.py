@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-NUMBER = r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?%?"
+NUMBER = r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?: ?%)?"
 Values = dict[str, Any]
 Recompute = Callable[[Any, dict[str, str]], Values]
 CHECKS: list[tuple[str, "re.Pattern[str]", Recompute]] = []
@@ -63,12 +63,12 @@ def same(text: str, value: Any) -> bool:
 
 def number(text: str) -> float:
     """Return a number as it is written; a percentage as a share."""
-    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    return float(text.removesuffix("%").rstrip()) / (100 if text.endswith("%") else 1)
 
 
 def _last_digit(text: str) -> float:
     """Return what one more in the last digit is worth."""
-    digits, _, power = text.removesuffix("%").partition("e")
+    digits, _, power = text.removesuffix("%").rstrip().partition("e")
     size = 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
     return size / 100 if text.endswith("%") else size
 

@@ -407,10 +407,11 @@ def test_name_folder_and_verdict_stand_at_the_top(driver, study, tmp_path):
     path = write_page(page, tmp_path / "named.html")
     browser.open_page(driver, path, "#head=0.2")
     words = run(driver, "return [...document.querySelectorAll('#panel-words dd')].map(d => d.textContent)")
-    assert words[0] == "previous <i>token</i> (0.2)"
-    assert words[1] == "everything (8 heads)"
-    assert words[2].startswith("number 3 of 8 to go by gradient (better than random)")
-    assert words[2].endswith("with the first 4 off, the loss is 5 % higher")
+    assert words[0] == "Layer 0, head 2 (counted from 0)"
+    assert words[1].startswith("previous <i>token</i> (0.2)")
+    assert words[2] == "everything (8 heads)"
+    assert words[3].startswith("number 3 of 8 to go by gradient (better than random)")
+    assert words[3].endswith("with the first 4 off, the loss is 5 % higher")
     top = run(
         driver,
         "return ['panel-title', 'panel-words', 'panel-measures']"
@@ -449,6 +450,15 @@ def test_on_a_phone_choosing_a_head_opens_a_sheet(phone):
     phone.switch_to.active_element.send_keys(Keys.ESCAPE)
     assert not sheet(phone)
     assert not run(phone, "return document.querySelector('main').inert")
+
+
+def test_on_a_phone_a_search_and_enter_open_the_sheet(phone):
+    from selenium.webdriver.common.keys import Keys
+
+    assert not sheet(phone)
+    phone.find_element("id", "search").send_keys("L0H1", Keys.ENTER)
+    wait_for(phone, "0.1")
+    assert sheet(phone)
 
 
 def test_the_sheet_closes_by_button_backdrop_and_drag(phone):

@@ -188,7 +188,8 @@ class AblationStudy:
         ]
         spare = sorted(self.spare().items(), key=lambda item: -item[1][0])
         named = ", ".join(
-            f"{n} ({n / self.n_heads:.0%}) with {method}" + ("" if sure == n else f", {sure} by its interval")
+            f"{n} ({100 * n / self.n_heads:.0f} %) with {method}"
+            + ("" if sure == n else f", {sure} by its interval")
             for method, (n, sure) in spare
         )
         what = "higher loss" if self.relative else "change of the output"
@@ -279,7 +280,7 @@ class AblationStudy:
             for method in [*ranked[1:], *(m for m in self.methods if is_random(m))]
         )
         return (
-            f"With {count} of {self.n_heads} heads off ({count / self.n_heads:.0%}) the loss of "
+            f"With {count} of {self.n_heads} heads off ({100 * count / self.n_heads:.0f} %) the loss of "
             f"{self.intact.mean():.3g} ({self.loss}) increases by {self.interval(best, count)} with {best}, the best "
             f"over all counts (smallest area)" + (f"; {others}." if others else ".")
         )

@@ -11,6 +11,8 @@ MOST_NAMED = 4
 # Differences below these are not worth a verdict.
 _NO_AGREEMENT = 0.05
 _AS_STEADY = 0.02
+# Rank correlations, and shares of groups that come back, from which on something repeats.
+_REPEATS, _REPEATS_IN_PART = 0.8, 0.5
 
 _MEANING = {
     "layer": ("depth", "the layer"),
@@ -42,11 +44,25 @@ def _named(folders: HeadFolders) -> str:
         members, name = tree.folder(int(index)), folders.names[index]
         if name and name != MIXED and free[members].all() and 2 * len(members) <= tree.n_points:
             free[members] = False
-            told.append(name)
+            told.append(_with_support(name, folders.support[index]))
     if not told:
         return ""
     more = f"; and {len(told) - MOST_NAMED} smaller ones" if len(told) > MOST_NAMED else ""
-    return f"Folders of heads that attend alike and what they have in common: {'; '.join(told[:MOST_NAMED])}{more}."
+    stand_out = (
+        "1 group (a folder of the tree) stands"
+        if len(told) == 1
+        else f"{len(told)} groups (folders of the tree) stand"
+    )
+    return f"{stand_out} out: {'; '.join(told[:MOST_NAMED])}{more}."
+
+
+def _with_support(name: str, support: float) -> str:
+    """Return the name of a folder as a part of a sentence: "31 heads (support 0.85), in layers 12-20, attend ..."."""
+    where, _, shared = name.partition(": ")
+    size, _, layers = where.partition(", ")
+    layers = layers.replace("layer", "in layer", 1)
+    opening = f"{size} (support {support:.2f})"
+    return f"{opening}, {layers}, {shared}" if shared else f"{opening} lie {layers}"
 
 
 def _split(folders: HeadFolders) -> str:
@@ -66,7 +82,7 @@ def _split(folders: HeadFolders) -> str:
     drawn = "windows drawn again and " if repetitions.n_windows > 1 else ""
     return (
         f"{opening}; {len(folders.supported())} of its {count} folders of 3 or more heads come back in at least half "
-        f"of {repetitions.draws} repetitions with {drawn}{repetitions.noise:.1%} noise."
+        f"of {repetitions.draws} repetitions with {drawn}{100 * repetitions.noise:.1f} % noise."
     )
 
 
@@ -96,22 +112,42 @@ def _coordinates(folders: HeadFolders) -> str:
 
 
 def _windows(folders: HeadFolders) -> str:
-    """Say how well the windows agree."""
-    repetitions = folders.repetitions
-    values = repetitions.emd_correlations
+    """Say how far distances and tree can be relied on."""
+    values = folders.repetitions.emd_correlations
     if not len(values):
         return ""
+    mean = values.mean()
+    how = "well" if mean >= _REPEATS else "in part" if mean >= _REPEATS_IN_PART else "poorly"
     sentence = (
-        f"The {repetitions.n_windows} windows agree on the distances between heads with a rank correlation of "
-        f"{values.mean():.2f} ({values.min():.2f} to {values.max():.2f})"
+        f"Distances between heads repeat {how} from window to window (mean rank correlation {mean:.2f}, where 1 is "
+        "full agreement)."
     )
-    levels = repetitions.window_trees["ami"]
-    if levels.empty:
-        return f"{sentence}."
-    return (
-        f"{sentence}, on their trees with an adjusted mutual information of {levels.min():.2f} to {levels.max():.2f} "
-        "by level."
+    count, kept = int(folders.counted().sum()), len(folders.supported())
+    if not count:
+        return sentence
+    come_back = (
+        f"{kept} of its {count} groups of 3 or more heads come back in at least half of the repetitions"
     )
+    if kept >= _REPEATS * count:
+        return f"{sentence} The tree repeats well: {come_back}."
+    rely = "rely on pairs and the map rather than on" if mean >= _REPEATS else "do not rely on"
+    less = "less" if mean >= _REPEATS else "poorly" if kept < count / 2 else "in part"
+    return f"{sentence} The tree repeats {less}: {come_back}, so {rely} single groups."
+
+
+def window_statistics(folders: HeadFolders) -> str:
+    """Return the numbers behind how well the windows agree."""
+    repetitions = folders.repetitions
+    values, levels = repetitions.emd_correlations, repetitions.window_trees["ami"]
+    told = (
+        f"Rank correlations between the distances of {repetitions.n_windows} windows: {values.min():.2f} to "
+        f"{values.max():.2f}"
+    )
+    if not levels.empty:
+        told += (
+            f"; adjusted mutual information of their trees: {levels.min():.2f} to {levels.max():.2f} by level"
+        )
+    return f"{told}."
 
 
 def _steadier(steadiness: pd.DataFrame) -> str:
@@ -120,7 +156,7 @@ def _steadier(steadiness: pd.DataFrame) -> str:
         return ""
     means = steadiness.pivot_table(index="tree", columns="noise", values="ami", aggfunc="mean")
     total = means.mean(axis=1).sort_values(ascending=False)
-    noises = " and ".join(f"{noise:.1%}" for noise in means)
+    noises = " and ".join(f"{100 * noise:.1f} %" for noise in means.columns.astype(float))
     told = ", ".join(f"{kind} {' and '.join(f'{v:.2f}' for v in means.loc[kind])}" for kind in total.index)
     first, second = total.index[:2]
     verdict = f"The {first} tree is steadier than the {second} tree on this model"

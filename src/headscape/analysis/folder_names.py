@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from headscape.analysis.pattern_kinds import PATTERNS
 from headscape.analysis.stability import rank_correlations
 from headscape.analysis.tree_support import SUPPORTED, membership
 from headscape.geometry.partition_tree import PartitionTree
@@ -32,6 +33,11 @@ _AT_ONCE = 500
 _EQUAL = 1e-12
 
 MIXED = "mixed"
+_SHARED = {
+    "positional": ("depend mostly on position", "depend little on position"),
+    "sharp": ("attend sharply", "spread their attention"),
+    "uniform": ("spread their attention evenly", "spread their attention unevenly"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +103,9 @@ def folder_names(
     Returns
     -------
     list of str
-        One per distinct folder: for example "31 heads, layers 12-20: first token (median 0.81; elsewhere 0.22)";
-        "mixed" if nothing stands out; empty for the root, folders of fewer than 3 heads, and without support.
+        One per distinct folder: for example "31 heads, layers 12-20: attend to the first token (median score 0.81;
+        other heads 0.22)"; "mixed" if nothing stands out; empty for the root, folders of fewer than 3 heads, and
+        without support.
 
     Notes
     -----
@@ -112,7 +119,7 @@ def folder_names(
     >>> score = np.where(np.arange(24) < 6, 0.8, 0.1) + 0.001 * np.arange(24)
     >>> known = FolderAttributes(np.tile(np.arange(6), 4), {"first_token": score})
     >>> folder_names(tree, known)[1]
-    '6 heads, layers 0-5: first token (median 0.80; elsewhere 0.11)'
+    '6 heads, layers 0-5: attend to the first token (median score 0.80; other heads 0.11)'
     """
     names = [""] * tree.n_folders
     size = tree.folders.size
@@ -257,8 +264,23 @@ def _telling_scores(
 
 def _score_words(name: str, values: FloatArray64, members: NDArray[np.bool_], *, high: bool) -> str:
     here, elsewhere = np.median(values[members]), np.median(values[~members])
-    words = readable(name) if high else f"little {readable(name)}"
-    return f"{words} (median {here:.2f}; elsewhere {elsewhere:.2f})"
+    return f"{shared_words(name, high=high)} (median score {here:.2f}; other heads {elsewhere:.2f})"
+
+
+def shared_words(name: str, *, high: bool) -> str:
+    """Say what heads with a high or a low score have in common, after "31 heads".
+
+    Examples
+    --------
+    >>> shared_words("previous_token", high=True), shared_words("positional", high=False)
+    ('attend to the previous token', 'depend little on position')
+    """
+    if name in _SHARED:
+        return _SHARED[name][0 if high else 1]
+    doing = PATTERNS[name].doing if name in PATTERNS else ""
+    if high and doing.startswith("attend"):
+        return doing.replace("attend most ", "attend ")
+    return f"have a {'high' if high else 'low'} {readable(name)} score"
 
 
 def readable(name: str) -> str:

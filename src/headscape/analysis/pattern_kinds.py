@@ -17,27 +17,36 @@ class Pattern:
     meaning
         What the score is, in one sentence.
     doing
-        What heads of that name do: "attend most to the first token". Empty for a score that gives no name.
+        What heads of that name do or are: "attend most to the first token". Empty for a score that gives no name.
     threshold
         Least excess over chance that gives the name.
+    on_repeats
+        Where heads of that name attend if a token occurs again: the name holds only there.
     """
 
     title: str
     meaning: str
     doing: str = ""
     threshold: float = SPECIFIC
+    on_repeats: str = ""
 
 
 def _of_repeats(base: str, to: str) -> dict[str, Pattern]:
     """Return the three scores of a pattern that needs tokens that occur before."""
-    key, doing = base.replace(" ", "_"), f"attend most to {to}"
+    key, doing = base.replace(" ", "_"), f"are {base.replace(' ', '-')} heads"
     return {
         key: Pattern(base, f"Share of all attention that goes to {to} (TransformerLens' mul)."),
         f"{key}_repeats": Pattern(
-            base, f"The same, only over the queries whose token occurred before: attention to {to}.", doing
+            base,
+            f"The same, only over the queries whose token occurred before: attention to {to}.",
+            doing,
+            on_repeats=to,
         ),
         f"{key}_random": Pattern(
-            base, f"The same on random tokens repeated once, over the second half: attention to {to}.", doing
+            base,
+            f"The same on random tokens repeated once, over the second half: attention to {to}.",
+            doing,
+            on_repeats=to,
         ),
     }
 

@@ -1,7 +1,8 @@
 """What a head does, in a word: its scores over all windows, the name that the largest gives it, and the families."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ FloatArray64 = NDArray[np.float64]
 
 MIXED = "mixed"
 SHOWN = 3
+ON_RANDOM = "on repeated random tokens"
 EVEN = 0.8
 """Least score that names a head "uniform"."""
 
@@ -85,8 +87,7 @@ class HeadPatterns:
         """The families of heads with their counts."""
         counts = self.table["pattern"].value_counts()
         families = [str(kind) for kind in counts.index if kind != MIXED]
-        doing = {pattern.title: pattern.doing for pattern in PATTERNS.values() if pattern.doing}
-        parts = [f"{counts[kind]} {_for_count(doing[kind], counts[kind])}" for kind in families]
+        parts = [f"{counts[kind]} {self._doing(kind, int(counts[kind]))}" for kind in families]
         mixed = int(counts.get(MIXED, 0))
         n = len(self.table)
         if not families:
@@ -98,16 +99,56 @@ class HeadPatterns:
     def striking(self) -> tuple[str, ...]:
         """The layers of every family and the heads that show it most clearly; nothing if there is no family."""
         counts = self.table["pattern"].value_counts()
-        told = [f"{kind}: {self._members(str(kind))}" for kind in counts.index if kind != MIXED]
+        told = [self._members(str(kind)) for kind in counts.index if kind != MIXED]
         return (f"The clearest heads of each kind, with their scores: {'; '.join(told)}.",) if told else ()
 
+    def _doing(self, kind: str, count: int) -> str:
+        """Return what the heads of a family do; where a name rests on repeated tokens, it says so."""
+        pattern = next(pattern for pattern in PATTERNS.values() if pattern.title == kind and pattern.doing)
+        doing = _for_count(pattern.doing, count)
+        if not pattern.on_repeats:
+            return doing
+        random = self._on_random(kind)
+        where = (
+            ON_RANDOM if random.all() else "on repeated tokens" if random.any() else "where a token repeats"
+        )
+        attend = "it attends" if count == 1 else "they attend"
+        return f"{doing} ({where} {attend} to {pattern.on_repeats})"
+
+    def _on_random(self, kind: str) -> pd.Series:
+        """Return for each head of a family whether its name comes from repeated random tokens, not from the text."""
+        return self.table["name"][self.table["pattern"] == kind].str.contains(ON_RANDOM)
+
     def _members(self, kind: str) -> str:
-        """Return the strongest heads of a family and its layers."""
+        """Return a family, its strongest heads and its layers; scores on random tokens are marked."""
         family = self.strength[self.table["pattern"] == kind].sort_values(ascending=False, kind="stable")
-        heads = [f"{layer}.{head} ({family[layer, head]:.2f})" for layer, head in family.index[:SHOWN]]
+        random = self._on_random(kind)
+        marks = {pair: f" {ON_RANDOM}" if random[pair] and not random.all() else "" for pair in family.index}
+        heads = [f"{pair[0]}.{pair[1]} ({family[pair]:.2f}{marks[pair]})" for pair in family.index[:SHOWN]]
         layers = family.index.get_level_values("layer")
         where = f", layers {layers.min()}-{layers.max()}" if len(family) > SHOWN else ""
-        return f"{', '.join(heads)}{where}"
+        return f"{kind}{f', {ON_RANDOM}' if random.all() else ''}: {', '.join(heads)}{where}"
+
+    @property
+    def described(self) -> list[str]:
+        """What the score behind each name means, with its chance level; empty for mixed heads."""
+        return [self._described(row) for row in self.table.to_dict("records")]
+
+    def _described(self, row: Mapping[Hashable, Any]) -> str:
+        kind, name = str(row["pattern"]), str(row["name"])
+        for key in self.scores:
+            pattern = PATTERNS[key]
+            if pattern.title != kind or not pattern.doing or (ON_RANDOM in name) != key.endswith("_random"):
+                continue
+            _, share, to = pattern.meaning.rstrip(".").partition("Share of attention ")
+            to = f"to {pattern.on_repeats}" if pattern.on_repeats else to
+            if not (share or pattern.on_repeats):
+                return ""
+            of = ", where a token repeats," if pattern.on_repeats and ON_RANDOM not in name else ""
+            goes = "goes" if to.startswith("to ") else "stays"
+            score, chance = 100 * float(row[key]), 100 * self.chance[key]
+            return f"{score:.0f} % of its attention{of} {goes} {to}; chance {chance:.2g} %"
+        return ""
 
     @property
     def on_repeats(self) -> tuple[str, ...]:
@@ -198,7 +239,11 @@ def _stacked(
 def _for_count(doing: str, count: int) -> str:
     """Put what heads do into the singular if it is one."""
     verb, rest = doing.split(" ", 1)
-    return doing if count > 1 else f"{verb}s {rest.replace('themselves', 'itself')}"
+    if count > 1:
+        return doing
+    if verb == "are":
+        return f"is {'an' if rest[0] in 'aeiou' else 'a'} {rest.removesuffix('s')}"
+    return f"{verb}s {rest.replace('themselves', 'itself')}"
 
 
 def _named(
@@ -221,7 +266,7 @@ def _named(
         even = scores.get("uniform", 0.0)
         return ("uniform", f"uniform ({even:.2f})", even) if even >= EVEN else (MIXED, MIXED, np.nan)
     name = best[min(best)][1]
-    kind, where = PATTERNS[name].title, " on repeated random tokens" if name.endswith("_random") else ""
+    kind, where = PATTERNS[name].title, f" {ON_RANDOM}" if name.endswith("_random") else ""
     place = {"sink": f" at key {at[0]}", "offset": f" {at[1]}"}.get(name, "")
     return kind, f"{kind}{place} ({scores[name]:.2f}{where})", scores[name]
 

@@ -64,7 +64,7 @@ class RankStability:
         if too_few or np.isnan(w) or (w >= STABLE_W and jaccard >= STABLE_JACCARD):
             return ()
         message = (
-            f"over {self.n_windows} windows Kendall's W is {w:.2f} and the lowest {self.share:.0%} overlap by "
+            f"over {self.n_windows} windows Kendall's W is {w:.2f} and the lowest {100 * self.share:.0f} % overlap by "
             f"{jaccard:.2f} (Jaccard): which heads are low depends on the text; do not choose heads by this ranking"
         )
         return (Notice(UNSTABLE_RANKING, message, "head"),)
@@ -90,7 +90,7 @@ class RankStability:
         """The numbers behind the verdict, with their intervals."""
         return (
             f"Kendall's W {self.kendall_w}, mean rank correlation between windows {self.rank_correlation}, Jaccard "
-            f"index of the lowest {self.share:.0%} {self.jaccard_bottom}; 95 % intervals over windows."
+            f"index of the lowest {100 * self.share:.0f} % {self.jaccard_bottom}; 95 % intervals over windows."
         )
 
     def most_frequent(self, heads: Sequence[tuple[int, int]], count: int = 3) -> "pd.DataFrame":

@@ -37,7 +37,7 @@ def ablate(
 ) -> None:
     """Test rankings of the heads: switch heads off in the order of each, and measure the loss on held-out windows.
 
-    Some 20 minutes for the default model and methods on 2 cores. An interrupted study resumes when called again; to
+    About 20 minutes for the default model and methods on 2 cores. An interrupted study resumes when called again; to
     add methods or counts in the same folder, give the whole list again: what is finished is not computed again.
 
     Example:  headscape ablate default --text book.txt --methods haar,gradient,reconstruction+repair,random -o out/a

@@ -159,6 +159,7 @@ def _tell(console: Console, study: Any, summary: dict[str, Any], *, every: bool,
     from headscape.study.display import FIRST_ANSWERS
 
     console.say(f"{study.title}: {counted(len(study.heads), 'head')}, {counted(study.windows, 'window')}")
+    console.say("A head is written layer.head, both counted from 0.")
     for question, answers in study.answers.items():
         if not (every or verbose or question.first):
             continue
@@ -187,12 +188,18 @@ def _table(console: Console, study: Any) -> None:
             title = f"{column.title}, {column.unit}" if column.unit else column.title
             rows.append((title, low, middle, high, *_extremes(table[name])))
     if rows:
-        columns = ("measure", "lower quartile", "median", "upper quartile", "lowest head", "highest head")
-        console.table("Measures over all heads; a head is layer.head, both from 0", columns, rows)
+        columns = ("measure", "25 %", "median", "75 %", "lowest", "highest")
+        title = "Measures over all heads: quartiles, and the heads with the lowest and the highest value (- if several)"
+        console.table(title, columns, rows)
 
 
 def _extremes(column: Any) -> tuple[str, str]:
     if column.isna().all():
         return "-", "-"
-    low, high = column.idxmin(), column.idxmax()
-    return f"{low[0]}.{low[1]}", f"{high[0]}.{high[1]}"
+    low, high = (_only(column[column == value]) for value in (column.min(), column.max()))
+    return low, high
+
+
+def _only(heads: Any) -> str:
+    """Return the one head of a selection; a dash if several are equal."""
+    return f"{heads.index[0][0]}.{heads.index[0][1]}" if len(heads) == 1 else "-"

@@ -46,7 +46,7 @@ def check(
 ) -> None:
     """Check that every attention head obeys the invariants of softmax attention. Exit code 1 if one does not.
 
-    Models are shown random tokens or pixels unless --text or --images is given. Some 10 seconds for the default model.
+    Models are shown random tokens or pixels unless --text or --images is given. About 10 seconds for the default model.
 
     Example:  headscape check quantized/ --against default
     """

@@ -29,7 +29,7 @@ class Console:
 
         table = Table(title=title, title_justify="left", title_style="bold")
         for i, column in enumerate(columns):
-            table.add_column(column, justify="left" if i == 0 else "right")
+            table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
         for row in rows:
             table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
         _rich().print(table)

@@ -76,7 +76,7 @@ def main(
 
     Start with:  headscape analyze -o out/demo
 
-    Exit codes: 0 done, 1 a check failed, 2 bad input, 130 interrupted, 70 a defect of headscape.
+    Exit codes: 0 done, 1 a check failed, 2 bad input, 130 interrupted, 70 internal error.
     """
     set_up_logging(verbose)
 

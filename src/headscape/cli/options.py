@@ -32,7 +32,7 @@ class SinkChoice(StrEnum):
 
 SOURCE_HELP = (
     "A model ('default' is SmolLM2-135M, 'minilm', a folder, a .gguf file, a Hugging Face name), a capture, a study, "
-    "or a tensor (.npy, .npz, .safetensors, zarr; several are a window each; 'synthetic' is a built-in example)."
+    "or a tensor (.npy, .npz, .safetensors, zarr; several files: one window each; 'synthetic' is a built-in example)."
 )
 SourceName = Annotated[str, typer.Argument(help=SOURCE_HELP)]
 SourceNames = Annotated[list[str], typer.Argument(help=SOURCE_HELP)]
@@ -71,7 +71,7 @@ INPUTS: Group = {
     ),
     "length": option(int | None, "Tokens per window. (default: 256)"),
     "sample": option(Sample, "Where in the text the windows lie.", default=Sample.spread),
-    "seed": option(int, "Seed of everything random.", default=0),
+    "seed": option(int, "Random seed.", default=0),
 }
 WINDOWS: Group = {"windows": option(int | None, "How many windows. (default: 6 of a text, all images)")}
 TENSORS: Group = {
@@ -118,7 +118,7 @@ ANALYSIS: Group = {
     **TENSORS,
     **STACK,
     **HEADS,
-    "n_iter": option(int | None, "Iterations of the questionnaire. (default: 3)"),
+    "n_iter": option(int | None, "Iterations of the tree building (questionnaire). (default: 3)"),
     **THREADS,
     **FIGURES,
     "head": option(str | None, "Head shown in figures of one head. (default: a typical one)"),

@@ -22,7 +22,7 @@ def organize(
     source: SourceName,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the results.")],
     window: Annotated[int, typer.Option(help="Which window of a model, a capture or a study, from 0.")] = 0,
-    n_iter: Annotated[int, typer.Option(help="Iterations of the questionnaire.")] = 3,
+    n_iter: Annotated[int, typer.Option(help="Iterations of the tree building (questionnaire).")] = 3,
     alpha: Annotated[
         float | None,
         typer.Option(help="Folder weights fall with the level by 2^-alpha. (default: 0; one matrix: 1)"),
@@ -65,7 +65,7 @@ def organize(
 ) -> None:
     """Organize the queries, keys and heads of one window into trees.
 
-    Some 2 seconds for 256 x 256 x 270 on 2 cores.
+    About 2 seconds for 256 x 256 x 270 on 2 cores.
 
     Example:  headscape organize attention.npy --axes layer,head,query,key -o out/organized
     """

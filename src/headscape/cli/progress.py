@@ -16,7 +16,7 @@ FIRST_LINE, NEXT_LINE, SPACING = 2.0, 60.0, 1.0
 """Seconds until the first line, so that short commands print none; between lines of a stage; between any two."""
 LONG = 10.0
 """Seconds from which on a command says how long it will take."""
-_TRUSTED_SHARE = 0.03
+_TRUSTED_SHARE = 0.15
 """Share of the work from which on the time left is told."""
 
 

@@ -72,13 +72,13 @@ def prune(
     *,
     given: SimpleNamespace,
 ) -> None:
-    """Remove heads for real: choose them, repair what is left, measure the cost on held-out text, write the model.
+    """Remove heads permanently: choose them, repair what is left, measure the cost on held-out text, write the model.
 
     Say what you want: a share of the heads, a smaller cache, fewer parameters, or a bound on the loss.
 
     The report shows the trade-off. An interrupted run resumes when called again in the same way.
 
-    Some 7 minutes for the default model on 2 cores, 3 with --sizes 0; --max-loss searches, and takes longer.
+    About 7 minutes for the default model on 2 cores, 3 with --sizes 0; --max-loss searches, and takes longer.
 
     Example:  headscape prune default --target-kv 0.8 --text book.txt -o out/smaller
     """

@@ -20,7 +20,9 @@ def softmax(
         Literal["fill", "block"],
         typer.Option(help="Masked entries: fill with the row's mean, or take the fully visible block."),
     ] = "fill",
-    n_iter: Annotated[int, typer.Option(help="Iterations of the questionnaire of every head.")] = 10,
+    n_iter: Annotated[
+        int, typer.Option(help="Iterations of the tree building (questionnaire) of every head.")
+    ] = 10,
     causal: Annotated[
         bool, typer.Option("--causal", help="A file of logits or energies is of a causal model.")
     ] = False,

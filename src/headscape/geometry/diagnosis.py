@@ -10,6 +10,7 @@ from headscape.notices import DISCONNECTED_AFFINITY, EMD_NOT_SETTLED, FLAT_GEOME
 
 SETTLED = {"head": 0.03}
 SETTLED_ELSEWHERE = 0.05
+MORE_ITERATIONS = 2
 """Relative change of the median-scaled EMD below which an axis counts as settled."""
 
 # Independent noise gives EMDs that agree within a few per cent and eigenvalues without a gap.
@@ -40,7 +41,7 @@ def flat_geometry(axis: str, emd: NDArray[np.float64], pairs: Eigenpairs) -> lis
         else "so their tree shows noise, and the Haar entropies of the heads rest on it"
     )
     message = (
-        f"the {plural(axis)} are nearly equally far apart (interquartile range {spread:.1%} of the median EMD, "
+        f"the {plural(axis)} are nearly equally far apart (interquartile range {100 * spread:.1f} % of the median EMD, "
         f"eigenvalue {len(values)} is {gap:.2f} of the first), {meaning}; try another field or longer windows"
     )
     return [Notice(FLAT_GEOMETRY, message, axis)]
@@ -74,13 +75,14 @@ def unsettled_emd(axis: str, change: float, n_iter: int) -> list[Notice]:
     if not change > limit:
         return []
     meaning = (
-        "the map and the tree of the heads may still change; increase n_iter (--n-iter)"
+        "The map and the tree of the heads may still change a little; repeat with more iterations (--n-iter "
+        f"{n_iter + MORE_ITERATIONS})."
         if axis == "head"
-        else f"the {axis} tree may still change; this matters for the heads only if their own EMDs have not settled"
+        else f"The {axis} tree may still change; this matters for the heads only if their own distances still change."
     )
     message = (
-        f"the EMDs between {plural(axis)} changed by {change:.1%} in the last of {n_iter} iterations (settled: below "
-        f"{limit:.0%}): {meaning}"
+        f"the distances between {plural(axis)} (earth mover's distances, EMDs) still changed by {100 * change:.1f} % "
+        f"in the last of {n_iter} iterations; they count as settled below {100 * limit:.0f} %. {meaning}"
     )
     return [Notice(EMD_NOT_SETTLED, message, axis, affects_heads=axis == "head")]
 

@@ -120,7 +120,7 @@ def words(
         "opening": "".join(map(_opening, answers[:1])),
         "facts": "".join(shown_facts),
         "warnings": "".join(notes),
-        "first_findings": _answers(first),
+        "first_findings": _answers(first, opened=answers[0].question if answers else ""),
         "more_findings": more if rest else "",
     }
     return {
@@ -134,18 +134,20 @@ def words(
 def _opening(answer: Answer) -> str:
     """Return the first finding, large; a little less so if it is long, to leave room for the others."""
     kind = "opening long" if len(answer.sentence) > LONG_SENTENCE else "opening"
-    return f'<p id="opening" class="{kind}">{html.escape(answer.sentence)}</p>{_statistics(answer)}'
+    question = f'<h3 class="question">{html.escape(answer.question)}</h3>'
+    return f'{question}<p id="opening" class="{kind}">{html.escape(answer.sentence)}</p>{_statistics(answer)}'
 
 
-def _answers(answers: Iterable[Answer]) -> str:
-    """Return findings under the questions that they answer."""
+def _answers(answers: Iterable[Answer], opened: str = "") -> str:
+    """Return findings under the questions that they answer; the question that opens the page is not asked again."""
     parts = []
     for question, found in groupby(answers, key=lambda answer: answer.question):
         items = "".join(
             f'<li><span class="sentence">{html.escape(answer.sentence)}</span>{_statistics(answer)}</li>'
             for answer in found
         )
-        parts.append(f'<h3 class="question">{html.escape(question)}</h3><ul class="sentences">{items}</ul>')
+        heading = "" if question == opened else f'<h3 class="question">{html.escape(question)}</h3>'
+        parts.append(f'{heading}<ul class="sentences">{items}</ul>')
     return "".join(parts)
 
 

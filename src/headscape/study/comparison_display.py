@@ -37,10 +37,7 @@ def comparison_page_data(comparison: "Comparison") -> ComparisonPageData:
             for name in measures
         ],
         answers=_answers(comparison),
-        warnings=[
-            {"title": f"{notice.name.replace('-', ' ')}:", "message": notice.message}
-            for notice in comparison.warnings
-        ],
+        warnings=[{"title": f"{notice.name}:", "message": notice.message} for notice in comparison.warnings],
         facts=_facts(comparison),
         about=_about(comparison),
         places=json_ready(comparison.map[["x", "y"]].to_numpy().tolist()) if several else [],

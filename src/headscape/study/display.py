@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FIRST_ANSWERS = 2
 """To each question, on the first screen and in the terminal."""
 
+_FIELDS = {"probs": "attention probabilities"}
+
 
 def page_data(study: "Study") -> PageData:
     """Return what the report shows of a study; pictures are of its first window."""
@@ -34,7 +36,7 @@ def page_data(study: "Study") -> PageData:
         answers=_answers(study),
         warnings=[
             {
-                "title": f"{w.name.replace('-', ' ')}{f' ({w.axis})' if w.axis else ''}:",
+                "title": f"{w.name}{f' ({w.axis})' if w.axis else ''}:",
                 "message": w.message,
             }
             for w in study.warnings
@@ -57,7 +59,7 @@ def _answers(study: "Study") -> list[Answer]:
 
 def _shown(question: Question) -> int:
     """Return how many answers stand on the first screen, which all questions share."""
-    return 1 if question is Question.kinds else FIRST_ANSWERS
+    return 1 if question in (Question.kinds, Question.little, Question.sure) else FIRST_ANSWERS
 
 
 def _facts(study: "Study") -> list[tuple[str, str]]:
@@ -72,7 +74,7 @@ def _facts(study: "Study") -> list[tuple[str, str]]:
     facts = [
         *((word if number == 1 else f"{word}s", number) for word, number in counts),
         ("tokens a window", len(data.tokens(0))),
-        ("organized field", study.parameters["field"] if study.organizations else ""),
+        ("organized", _FIELDS.get(field := study.parameters["field"], field) if study.organizations else ""),
     ]
     return [(label, str(value)) for label, value in facts if value]
 

@@ -170,8 +170,11 @@ class Study:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What the numbers say, in sentences, in the order of the questions that they answer."""
-        found = [as_finding(sentence) for outcome in self.outcomes.values() for sentence in outcome.findings]
+        """What the numbers say, in sentences, in the order of the questions that they answer; tests before guesses."""
+        stages = [[as_finding(sentence) for sentence in o.findings] for o in self.outcomes.values()]
+        # Which heads do little is guessed first and tested by later stages: the test is the answer.
+        found = [f for said in reversed(stages) for f in said if f.question is Question.little]
+        found += [f for said in stages for f in said if f.question is not Question.little]
         return tuple(sorted(found, key=lambda finding: finding.question.place))
 
     @property

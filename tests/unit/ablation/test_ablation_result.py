@@ -148,12 +148,12 @@ def test_heads_to_spare():
     assert study.spare(0.2)["some"] == (10, 10)
     assert study_of(curves, relative=False).spare(0.05)["some"] == (2, 2)
     assert study.findings[-1].startswith("Of 20 heads, ")
-    assert "less than 5 % higher loss: 10 (50%) with all, 5 (25%) with some" in study.findings[-1]
+    assert "less than 5 % higher loss: 10 (50 %) with all, 5 (25 %) with some" in study.findings[-1]
 
 
 def test_the_first_finding_names_the_best_at_a_tenth_of_the_heads(study):
     assert study.findings[0].startswith(
-        "With 2 of 20 heads off (10%) the loss of 2 (nats per token) increases by"
+        "With 2 of 20 heads off (10 %) the loss of 2 (nats per token) increases by"
     )
     assert "with good, the best over all counts (smallest area); like " in study.findings[0]
     assert len(study.findings) == 5

@@ -35,7 +35,10 @@ def test_a_planted_pattern_names_its_folder():
     assert names[0] == ""
     medians = [np.median(first[20:51]), np.median(np.r_[first[:20], first[51:]])]
     assert names[2].startswith("31 heads, layers ")
-    assert f": first token (median {medians[0]:.2f}; elsewhere {medians[1]:.2f})" in names[2]
+    assert (
+        f": attend to the first token (median score {medians[0]:.2f}; other heads {medians[1]:.2f})"
+        in names[2]
+    )
     assert "self" not in names[2]
     assert names[4:] == [""] * 80
 

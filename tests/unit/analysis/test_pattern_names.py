@@ -134,6 +134,27 @@ def test_the_larger_excess_names_the_head_and_the_random_probe_counts():
     ]
 
 
+def test_a_name_from_repeated_tokens_says_where_it_holds():
+    heads = [(0, 0), (0, 1), (1, 0)]
+    found = head_patterns_over(
+        [window(induction_random=[0.9, 0.5, 0.0], first_token=[0.1, 0.1, 0.77])], heads
+    )
+    assert "2 are induction heads (on repeated random tokens they attend to the token after" in found.sentence
+    assert "induction, on repeated random tokens: 0.0 (0.90), 0.1 (0.50)" in found.striking[0]
+    assert found.described[0].startswith(
+        "90 % of its attention goes to the token after an earlier occurrence"
+    )
+    assert found.described[2].startswith("77 % of its attention goes to the first token; chance ")
+    both = head_patterns_over(
+        [window(induction_random=[0.9, 0.0], induction_repeats=[0.0, 0.8])], [(0, 0), (0, 1)]
+    )
+    assert "2 are induction heads (on repeated tokens they attend" in both.sentence
+    assert "induction: 0.0 (0.90 on repeated random tokens), 0.1 (0.80)" in both.striking[0]
+    assert "of its attention, where a token repeats, goes to" in both.described[1]
+    one = head_patterns_over([window(induction_repeats=[0.8])], [(0, 0)])
+    assert "1 is an induction head (where a token repeats it attends to the token after" in one.sentence
+
+
 def test_the_sentence_counts_families_and_names_their_strongest_heads():
     scores = [0.9, 0.8, 0.7, 0.4, 0.0, 0.0, 0.1]
     other = [0.0, 0.0, 0.0, 0.0, 0.75, 0.0, 0.1]

@@ -46,10 +46,10 @@ def test_the_lowest_tenth_is_switched_off_and_as_many_at_random(model, study):
 
 def test_the_sentence_has_the_measured_increases(study):
     found = study["first_test"]
-    sentence = next(finding for finding in study.findings if "First test" in finding)
+    sentence = next(finding for finding in study.findings if "a first test" in finding)
     assert sentence.question is Question.little
-    assert f"{found['lowest']:+.2f}" in sentence
-    assert f"{np.mean(found['random']):+.2f}" in sentence
+    assert f"from {found['intact']:.2f} to {found['intact'] + found['lowest']:.2f}" in sentence
+    assert f"to {found['intact'] + np.mean(found['random']):.2f}" in sentence
     assert all(f"{value:+.3f}" in sentence.statistics for value in found["random"])
 
 
@@ -67,4 +67,4 @@ def test_random_draws_are_the_yardstick(lowest, words):
 def test_without_the_model_it_is_left_out_with_a_word():
     study = small_study(stages=["entropy", "first_test"])
     assert "first_test" not in study
-    assert any("the model is not at hand" in finding for finding in study.findings)
+    assert "the model is not at hand" in study.answers[Question.little][0]

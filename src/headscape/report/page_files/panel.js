@@ -35,8 +35,9 @@ function folderWords(index) {
   const inside = called.map((_, i) => i).filter((i) => says(i) && folders.start[i] <= place && place < folders.stop[i]);
   inside.sort((a, b) => folders.stop[a] - folders.start[a] - (folders.stop[b] - folders.start[b]));
   if (!inside.length) return "";
-  const words = called[inside[0]], size = `${folders.stop[inside[0]] - folders.start[inside[0]]} heads`;
-  return words.startsWith(size) ? words : `${words} (${size})`;
+  const size = `${folders.stop[inside[0]] - folders.start[inside[0]]} heads`, [where, ...shared] = called[inside[0]].split(": ");
+  if (!where.startsWith(size)) return `${called[inside[0]]} (${size})`;
+  return `In a group of ${where}${shared.length ? `, that ${shared.join(": ")}` : ""}`;
 }
 
 // What the best ranking says: when the head goes, and what it costs to switch it off with all that go before it.
@@ -56,7 +57,8 @@ function setUpPanelWords() {
   byId("panel-measures").before(words);
   return (index) => {
     const named = measureOf("name");
-    const rows = [["What it does", named ? named.values[index] : ""], ["Folder", folderWords(index)], ["Ablation", verdictWords(index)]].filter(([, text]) => text);
+    const said = data.patterns?.words[index], layer = `Layer ${data.heads.layer[index]}, head ${data.heads.head[index]} (counted from 0)`;
+    const rows = [["Where", layer], ["What it does", named ? `${named.values[index]}${said ? `: ${said}` : ""}` : ""], ["Group", folderWords(index)], ["Ablation", verdictWords(index)]].filter(([, text]) => text);
     words.replaceChildren(...rows.flatMap(([title, text]) => [element("dt", title), element("dd", text)]));
     words.hidden = !rows.length;
   };

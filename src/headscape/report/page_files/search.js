@@ -1,6 +1,6 @@
 // Heads by number ("16.0", "16."), by words ("previous"), or by conditions ("layer >= 20, mu_K < 3").
 function findAmong(text, labels, words, columns) {
-  const wanted = text.trim().toLowerCase();
+  const wanted = text.trim().toLowerCase().replace(/^l(\d+)[ .]?h(\d+)$/, "$1.$2"); // L16H0 as others write it
   const all = labels.map((_, i) => i);
   if (!wanted) return { heads: all };
   if (/^\d+(\.\d*)?$/.test(wanted)) {
@@ -30,14 +30,14 @@ function setUpSearch({ find, say, go, more = () => undefined }) {
       button.addEventListener("click", () => take(head));
       item.append(button); list.append(item);
     }
-    const rest = error || !heads.length ? element("span", error || "No head found.", { class: "quiet small" }) : more(heads, box.value.trim(), close);
+    const rest = error || !heads.length ? element("span", error || "No head found. Try 16.0 (layer.head) or a name such as induction.", { class: "quiet small" }) : more(heads, box.value.trim(), close);
     if (rest) { const item = element("li"); item.append(rest); list.append(item); }
     return error ? [] : heads;
   }
   box.addEventListener("input", offer);
   box.addEventListener("keydown", (event) => {
     if (event.key === "Escape") close();
-    if (event.key === "Enter" && box.value.trim()) { const [head] = offer(); if (head !== undefined) take(head); }
+    if (event.key === "Enter" && box.value.trim()) { event.preventDefault(); const [head] = offer(); if (head !== undefined) take(head); }
   });
   box.parentElement.addEventListener("keydown", (event) => { if (event.key === "Escape") { close(); box.focus(); } });
   document.addEventListener("click", (event) => { if (!box.parentElement.contains(event.target)) close(); });

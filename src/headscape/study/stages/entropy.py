@@ -60,16 +60,14 @@ class Entropy(Stage):
         ).with_bounds("min", "max"),
         Column(
             "haar_bottom_count",
-            "low Haar entropy in",
+            "windows with low Haar entropy",
             "Number of windows in which the Haar entropy is among the lowest tenth.",
-            unit="windows",
             panel=True,
         ),
         Column(
             "haar_top_count",
-            "high Haar entropy in",
+            "windows with high Haar entropy",
             "Number of windows in which the Haar entropy is among the highest tenth.",
-            unit="windows",
         ),
     )
     options = (
@@ -206,8 +204,6 @@ def _findings(study: EntropyStudy) -> tuple[str, ...]:
     sentences: list[str] = [Finding(stability.verdict, Question.sure, statistics)]
     if windows >= FEWEST_UNITS:  # fewer windows say nothing about all windows
         sentences.append(_extremes(study))
-    if layers := _layers_of_lowest(study):
-        sentences.append(layers)
     moved = study.sensitivity()
     if len(moved):
         low = moved["rank_correlation"].min()
@@ -227,20 +223,21 @@ def _extremes(study: EntropyStudy) -> Finding:
     windows, stability = len(study.entropies), study.stability
     always: list[Any] = []
     for counts, sign in ((stability.bottom_counts, 1), (stability.top_counts, -1)):
-        found = np.flatnonzero(counts == windows)
-        always.append([study.heads[i] for i in found[np.argsort(sign * stability.mean_ranks[found])]])
+        which = np.flatnonzero(counts == windows)
+        always.append([study.heads[i] for i in which[np.argsort(sign * stability.mean_ranks[which])]])
     low, high = always
-    where = f"among the lowest {stability.share:.0%} in all {windows} windows"
+    where = f"among the lowest {100 * stability.share:.0f} % in all {windows} windows"
     statistics = (
         f"l{study.parameters['p']:g} Haar entropy, k = {study.parameters['k']:g}; among the highest in all windows: "
         f"{len(high)}{f' ({name_heads(high, 8)})' if high else ''}."
     )
+    layers = f" {found}" if (found := _layers_of_lowest(study)) else ""
     if not low:
-        return Finding(f"No head has a Haar entropy {where}.", Question.little, statistics)
+        return Finding(f"No head has a Haar entropy {where}.{layers}", Question.little, statistics)
     return Finding(
         f"{len(low)} of {len(study.heads)} heads ({name_heads(low, 8)}) {'has' if len(low) == 1 else 'have'} little "
         f"coarse structure throughout: a Haar entropy {where}. That such heads do little is a hypothesis of arXiv "
-        "2506.15541, to be tested on every model.",
+        f"2506.15541, to be tested on every model.{layers}",
         Question.little,
         statistics,
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from headscape.analysis.folder_findings import folder_findings
+from headscape.analysis.folder_findings import folder_findings, window_statistics
 from headscape.analysis.folder_names import FolderAttributes
 from headscape.analysis.head_folders import HeadFolders, Repetitions, head_folders
 from headscape.analysis.tree_agreement import agreement_of_trees, rank_correlation_of_emds, steadiness
@@ -68,8 +68,8 @@ class Folders(Stage):
         Column("nearest", "nearest", "The head that attends most alike."),
         Column(
             "nearest_emd",
-            "EMD",
-            "Tree EMD to the nearest head, mean over windows.",
+            "distance to nearest head",
+            "Earth mover's distance (tree EMD) to the nearest head, mean over windows.",
             direction="unlike any other",
             panel=True,
         ),
@@ -196,7 +196,10 @@ class Folders(Stage):
 
 def _findings(found: HeadFolders, labels: Sequence[str]) -> tuple[Finding, ...]:
     """Return what the folders have in common, then the heads that are most alike, then the rest."""
-    told = [Finding(sentence, _ANSWERS[about]) for about, sentence in folder_findings(found).items()]
+    told = [
+        Finding(sentence, _ANSWERS[about], window_statistics(found) if about == "windows" else "")
+        for about, sentence in folder_findings(found).items()
+    ]
     return (*told[:1], *_closest(found, labels), *told[1:])
 
 
@@ -216,7 +219,7 @@ def _closest(found: HeadFolders, labels: Sequence[str]) -> tuple[Finding, ...]:
     share = distances[order[0]] / middle
     return (
         Finding(
-            f"{sentence}: the first pair lies {share:.2f} times as far apart as two typical heads.",
+            f"{sentence}: the distance between the first pair is {share:.2f} of the median distance between two heads.",
             Question.alike,
             f"tree EMD {distances[order[0]]:.4g}, median over all pairs {middle:.4g}.",
         ),

@@ -81,6 +81,6 @@ def merged_notices(of_windows: Sequence[Sequence[Notice]]) -> list[Notice]:
         seen.setdefault((notice.name, notice.axis, notice.affects_heads), []).append(notice)
     n = len(of_windows)
     return [
-        replace(same[0], message=f"in {len(same)} of {n} windows: {same[0].message}") if n > 1 else same[0]
+        replace(same[0], message=f"in {len(same)} of {n} windows, {same[0].message}") if n > 1 else same[0]
         for same in seen.values()
     ]

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from headscape.errors import HeadscapeError, InputError
 from headscape.output import counted
 from headscape.recorder.inputs import WindowInput
 from headscape.recorder.probes import probed, repeated_tokens, replaced_tokens
+from headscape.report.section import Section
 from headscape.study.stages.context import Context, Data
 from headscape.study.stages.cost import Size
 from headscape.study.stages.finding import Finding, Question
@@ -25,6 +26,9 @@ from headscape.tensor.attention_record import causal_visibility, full_visibility
 from headscape.tensor.capture import Capture
 from headscape.tensor.checks import require_probabilities
 from headscape.tensor.network_tensor import NetworkTensor
+
+if TYPE_CHECKING:
+    from headscape.study.study import Study
 
 REPLACED_WINDOWS = 2
 """Windows whose tokens are replaced: more change little and cost a forward pass each."""
@@ -106,6 +110,11 @@ class Patterns(Stage):
             detail=detail,
             tables={"patterns": detail.long()},
         )
+
+    def sections(self, study: "Study") -> tuple[Section, ...]:
+        """Return what the name of every head means, for the panel."""
+        found: HeadPatterns = study[self.name]
+        return (Section(self.name, data={"words": found.described}),)
 
 
 # Observing a model changes it for the length of a pass.

@@ -212,9 +212,10 @@ def _sinks_in_words(effect: SinkEffect, left_out: bool) -> str:
     ending = "; the organized field leaves them out" if left_out else ""
     subject = "1 key is an attention sink" if one else f"{len(order)} keys are attention sinks"
     return (
-        f"{subject} (more than {SINK_SCORE:g} of the attention of the queries that see it, first window): "
+        f"{subject} (in the first window, {'it' if one else 'each'} receives more than {SINK_SCORE:g} of the attention "
+        "of the queries that see it): "
         f"{', '.join(named)}{more} of {len(effect.share)} heads. {'It takes' if one else 'Together they take'} "
-        f"{effect.share.mean():.0%} of all attention{ending}."
+        f"{100 * effect.share.mean():.0f} % of all attention{ending}."
     )
 
 
@@ -230,8 +231,9 @@ def _geometry_in_words(effect: SinkEffect, left_out: bool) -> tuple[str, ...]:
     gone -= {(w.name, w.axis) for w in effect.without.warnings}
     listed = ", ".join(f"{name} ({axis})" for name, axis in sorted(gone))
     return (
-        f"{much} of the geometry of the heads is attention to sinks: it has a rank correlation of {sink:.2f} with the "
-        f"first coordinate of the map; the head EMDs with and without sinks have one of {effect.emd_correlation:.2f}.",
+        f"{much} of the geometry of the heads is attention to sinks: the share of attention to sinks has a rank "
+        f"correlation of {sink:.2f} with the first coordinate of the map; the distances between heads with and without "
+        f"sinks have one of {effect.emd_correlation:.2f}.",
         f"Without sinks, the first coordinate of the map follows {_followed(follows['without', 1], n)}, the "
         f"second {_followed(follows['without', 2], n)} (rank correlations)."
         + (f" No longer seen: {listed}." if gone else ""),

@@ -16,6 +16,7 @@ from headscape.notices import Notice
 from headscape.report.section import Section
 from headscape.study.stages.context import Context
 from headscape.study.stages.cost import Size
+from headscape.study.stages.finding import Finding, Question
 from headscape.study.stages.result import Result
 
 if TYPE_CHECKING:
@@ -165,6 +166,8 @@ class Stage(ABC):
         do so.
     by_default, always
         Whether it runs by default, and whether also when only other stages are asked for.
+    question
+        Under which it says that it was left out.
     optional
         Whether it is skipped with a finding where it cannot be measured, even if it was asked for.
     """
@@ -182,6 +185,7 @@ class Stage(ABC):
     by_default: ClassVar[bool] = True
     always: ClassVar[bool] = False
     optional: ClassVar[bool] = False
+    question: ClassVar[Question] = Question.more
 
     @abstractmethod
     def measure(self, context: Context, piece: int) -> Result:
@@ -225,5 +229,5 @@ class Stage(ABC):
         reason = next((result.missing for result in results if result.missing), "")
         if reason:
             sentence = f"{self.title} was left out: {reason.rstrip('.')}."
-            return Outcome(context.frame({}), (sentence,))
+            return Outcome(context.frame({}), (Finding(sentence, self.question),))
         return self.sum_up(context, results)

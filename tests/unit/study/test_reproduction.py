@@ -11,6 +11,7 @@ from headscape.study.reproduction.experiment import Evidence, Observation, Verdi
 from headscape.study.reproduction.experiments import EXPERIMENTS, chosen_experiments
 from headscape.study.reproduction.geometry import best_groups
 from headscape.study.reproduction.head_experiments import variation
+from headscape.study.reproduction.median_interval import median_interval
 from headscape.study.reproduction.networks import ROLES
 from headscape.study.stages.result import Result
 from headscape.tensor.store import Store
@@ -113,3 +114,11 @@ def test_mutual_coherence_is_the_largest_cosine():
 def test_mutual_coherence_refuses_a_zero_key():
     with pytest.raises(InputError, match="must not be zero"):
         mutual_coherence([[1.0, 0.0], [0.0, 0.0]])
+
+
+def test_the_interval_of_a_median_covers_it_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    found = [median_interval(rng.exponential(size=24)) for _ in range(2000)]
+    covered = np.mean([one.low <= np.log(2) <= one.high for one in found])
+    assert 0.95 <= covered < 0.99
+    assert np.isnan(median_interval([1.0, 2.0, 3.0]).low)

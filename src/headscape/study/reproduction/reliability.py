@@ -9,7 +9,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from headscape.ablation.head_evaluator import HeadEvaluator
-from headscape.analysis.intervals import bootstrap
 from headscape.analysis.regularity import fitted_exponents
 from headscape.analysis.sensitivity import sensitivity
 from headscape.analysis.stability import rank_stability
@@ -27,6 +26,7 @@ from headscape.study.reproduction.experiment import (
     judged,
 )
 from headscape.study.reproduction.head_experiments import head_table
+from headscape.study.reproduction.median_interval import median_interval
 from headscape.study.reproduction.networks import LANGUAGE, TRANSFORMER_XL, VISION, Networks, of_heads
 
 ROLES = (LANGUAGE, TRANSFORMER_XL, VISION)
@@ -102,7 +102,7 @@ def low_entropy_exponents(networks: Networks) -> Evidence:
         exponents = fitted_exponents(networks.capture(role).tensor(0).data, trees)["mixed"][:, 0]
         low = _lowest(networks, role)
         chosen = np.isin(np.arange(len(exponents)), low)
-        difference = bootstrap(exponents[chosen], np.median, seed=networks.seed)
+        difference = median_interval(exponents[chosen])
         rest = float(np.median(exponents[~chosen]))
         observations.append(
             Observation(

@@ -27,6 +27,7 @@ from headscape.study.reproduction.experiment import (
     judged,
 )
 from headscape.study.reproduction.head_experiments import first_head, head_table, taken_apart
+from headscape.study.reproduction.median_interval import median_interval
 from headscape.study.reproduction.networks import LANGUAGE, TRANSFORMER_XL, VISION, Networks
 from headscape.tensor.capture import Capture
 
@@ -65,9 +66,7 @@ def softmax_paraproducts(networks: Networks) -> Evidence:
     observations = []
     for role in ROLES:
         table = head_table(networks, role)
-        residual = bootstrap(
-            table["residual"].to_numpy(), np.median, seed=networks.seed, within=(0.0, np.inf)
-        )
+        residual = median_interval(table["residual"])
         observations.append(
             Observation(
                 networks.title(role),

@@ -14,7 +14,7 @@ import numpy as np
 
 from headscape.engine import Engine, Progress, no_progress
 from headscape.errors import FileFormatError, InputError
-from headscape.output import json_ready
+from headscape.output import counted, json_ready
 from headscape.report.reproduction_page import ReproducedClaim, write_reproduction_page
 from headscape.study.reproduction.experiment import Evidence, Experiment, Verdict
 from headscape.study.reproduction.experiments import chosen_experiments
@@ -75,7 +75,7 @@ class Reproduction:
         verdicts = [found.verdict for found in self.evidence.values()]
         counts = {verdict: verdicts.count(verdict) for verdict in Verdict}
         words = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
-        return f"Of {len(verdicts)} claims of the papers, tried on the networks at hand: {words}."
+        return f"Of {counted(len(verdicts), 'claim')} of the papers, tried on the networks at hand: {words}."
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the page that sets each claim beside what was found; one HTML file that works offline."""

@@ -18,9 +18,9 @@ from fuzz.program import started
 @pytest.mark.parametrize(
     ("command", "number", "share"),
     [
-        ("capture", signal.SIGKILL, 0.8),
+        pytest.param("capture", signal.SIGKILL, 0.8, marks=pytest.mark.real),
         ("analyze", signal.SIGTERM, 0.7),
-        ("ablate", signal.SIGKILL, 0.9),
+        pytest.param("ablate", signal.SIGKILL, 0.9, marks=pytest.mark.real),
         ("prune", signal.SIGTERM, 0.8),
     ],
 )

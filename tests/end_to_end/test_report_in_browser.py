@@ -360,6 +360,7 @@ def test_missing_stages_leave_their_sections_out(driver, tmp_path):
     assert browser.console_errors(driver) == []
 
 
+@pytest.mark.real
 def test_a_thousand_heads_open_and_stay_small(driver, tmp_path):
     study = analyze(
         small_capture(windows=1, layers=32, heads=32, length=64), n_iter=1, stages=["entropy", "energy"]

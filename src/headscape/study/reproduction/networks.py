@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -113,10 +113,6 @@ class Networks:
         self._models: dict[str, Model] = {}
         self._captures: dict[str, Capture] = {}
 
-    def parameters(self) -> dict[str, Any]:
-        """Return what a run must have in common with the one it resumes."""
-        return {**asdict(self.choice), **asdict(self.sizes), "seed": self.seed}
-
     def title(self, role: str) -> str:
         """Return what a network is called in sentences."""
         if role == TRANSFORMER_XL and self.choice.transformer_xl is None:
@@ -173,9 +169,7 @@ class Networks:
             )
         return self._captures[role]
 
-    def captured(
-        self, role: str, inputs: Any, name: str, windows: int, length: int | None = None, layers: Any = None
-    ) -> Capture:
+    def captured(self, role: str, inputs: Any, name: str, windows: int, length: int | None = None) -> Capture:
         """Return a capture of other inputs, kept under a name of its own."""
         sampled: dict[str, Any] = (
             {} if role == VISION else {"length": length or self.sizes.length, "sample": "random"}
@@ -184,7 +178,6 @@ class Networks:
             self.model(role),
             inputs,
             windows=windows,
-            layers=layers,
             seed=self.seed,
             path=self.store.path / "networks" / f"{role}-{name}",
             progress=staged(self.progress, role),

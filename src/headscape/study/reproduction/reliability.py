@@ -191,7 +191,7 @@ def failure_signatures(networks: Networks) -> Evidence:
                 networks.data(role, networks.sizes.windows),
                 f"Shows {shown}: Kendall's W {ranks.kendall_w.estimate:.2f}, median residual of the "
                 f"paraproduct {residual.median():.2f}.",
-                judged(any(seen.values())) if any(seen.values()) else Verdict.untested,
+                Verdict.agrees if any(seen.values()) else Verdict.untested,
             )
         )
     return Evidence.of(observations)

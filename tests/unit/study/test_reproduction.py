@@ -5,14 +5,17 @@ import pandas as pd
 import pytest
 
 from headscape.energy.mutual_coherence import mutual_coherence
-from headscape.errors import InputError
-from headscape.study.reproduction.drawn_images import drawn_images
+from headscape.errors import FileFormatError, InputError
+from headscape.study.reproduction.costs import expected_seconds
 from headscape.study.reproduction.experiment import Evidence, Observation, Verdict, judged
 from headscape.study.reproduction.experiments import EXPERIMENTS, chosen_experiments
 from headscape.study.reproduction.geometry import best_groups
 from headscape.study.reproduction.head_experiments import variation
 from headscape.study.reproduction.median_interval import median_interval
 from headscape.study.reproduction.networks import ROLES
+from headscape.study.reproduction.random_images import drawn_images, random_images
+from headscape.study.reproduction.rank_correlation import rank_correlation
+from headscape.study.reproduction.work_times import WorkTimes
 from headscape.study.stages.result import Result
 from headscape.tensor.store import Store
 
@@ -35,6 +38,13 @@ def test_the_verdict_is_that_of_the_networks_on_which_it_was_tested(verdicts, ex
     assert observed(*verdicts).verdict == expected
 
 
+def test_an_untrained_network_is_a_control_and_does_not_decide():
+    trained = Observation("network", "data", "found", Verdict.disagrees)
+    control = Observation("random weights", "data", "found", Verdict.agrees, control=True)
+    assert Evidence.of([trained, control]).verdict == Verdict.disagrees
+    assert Evidence.of([control]).verdict == Verdict.agrees
+
+
 def test_a_test_between_its_bounds_agrees_in_part():
     assert judged(True, True) == Verdict.agrees
     assert judged(False) == Verdict.disagrees
@@ -43,7 +53,7 @@ def test_a_test_between_its_bounds_agrees_in_part():
 
 def test_evidence_comes_back_from_a_store(tmp_path):
     table = pd.DataFrame({"head": ["1.0", "2.3"], "count": [6, 5], "value": [0.5, np.nan]})
-    found = Evidence((Observation("n", "d", "f", Verdict.partly),), {"t": table}, {"p": b"\x89PNG\x00"}, 1.5)
+    found = Evidence((Observation("n", "d", "f", Verdict.partly),), {"t": table}, {"p": b"\x89PNG\x00"})
     with Store.create(tmp_path, "reproduction", parameters={}, input_hash="") as store:
         with store.writing("experiment-x") as part:
             found.to_result().write(part)
@@ -51,7 +61,6 @@ def test_evidence_comes_back_from_a_store(tmp_path):
     assert again.observations == found.observations
     pd.testing.assert_frame_equal(again.tables["t"], table)
     assert again.pictures == found.pictures
-    assert again.seconds == 1.5
 
 
 def test_experiments_have_names_of_their_own_and_known_networks():
@@ -71,6 +80,28 @@ def test_experiments_are_chosen_by_name_in_their_own_order():
         chosen_experiments(["table-9"])
     with pytest.raises(InputError, match="none was given"):
         chosen_experiments([])
+
+
+def test_what_experiments_share_is_counted_once(tmp_path):
+    single = [expected_seconds([one]) for one in EXPERIMENTS]
+    together = expected_seconds(EXPERIMENTS)
+    assert max(single) < together < sum(single)
+    assert together < 3600
+    (tmp_path / "networks" / "language-capture").mkdir(parents=True)
+    (tmp_path / "parts" / "experiment-table-1").mkdir(parents=True)
+    assert expected_seconds(EXPERIMENTS, tmp_path) < together
+    assert expected_seconds(chosen_experiments(["table-1"]), tmp_path) == 0
+
+
+def test_times_add_up_over_runs_and_damage_is_named(tmp_path):
+    path = tmp_path / "times.json"
+    for _ in range(2):
+        with WorkTimes(path).timed("part"):
+            sum(range(1000))
+    assert list(WorkTimes(path).read()) == ["part"]
+    path.write_text('{"part": 3}')
+    with pytest.raises(FileFormatError, match="damaged"):
+        WorkTimes(path).read()
 
 
 def test_groups_are_counted_where_there_are_some():
@@ -94,6 +125,29 @@ def test_drawn_images_are_the_same_for_the_same_seed():
     first, again, other = drawn_images(2, 16, 1), drawn_images(2, 16, 1), drawn_images(2, 16, 2)
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+def test_images_of_a_folder_are_drawn_at_random_with_their_labels(tmp_path):
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        for number in range(6):
+            (tmp_path / label / f"{number}.png").write_bytes(b"")
+    first, again, other = (random_images(tmp_path, 5, seed) for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+    assert len(first) == 5
+    assert {row["label"] for row in random_images(tmp_path, 12, 0)} == {"cat", "dog"}
+
+
+def test_the_interval_of_a_rank_correlation_covers_it():
+    rng = np.random.default_rng(0)
+    pairs = [rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], 24).T for _ in range(400)]
+    # Spearman's correlation of a normal pair with correlation 0.6.
+    true = 6 / np.pi * np.arcsin(0.3)
+    found = [rank_correlation(x, y, draws=9).interval for x, y in pairs]
+    assert 0.92 <= np.mean([true in one for one in found]) <= 0.98
+    assert rank_correlation(range(12), range(12)).p < 0.01
+    assert rank_correlation([1.0] * 12, range(12)).p == 1
 
 
 def test_mutual_coherence_is_the_largest_cosine():

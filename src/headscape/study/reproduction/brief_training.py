@@ -15,6 +15,7 @@ from headscape.engine import Progress, no_progress
 from headscape.models.lazy_torch import torch
 from headscape.models.loading import Model, load_model
 from headscape.models.own_models import register_own_models
+from headscape.models.quiet import quiet_transformers
 
 N_HEADS = 8
 """Heads of a layer, as in OA C.1."""
@@ -69,8 +70,9 @@ def briefly_trained(
         register_own_models()
         for mark, model, tokenizer in _training(_whole(text), marks, layers, width, length, seed, progress):
             partial = folder / f".partial-{mark}"
-            model.save_pretrained(partial)
-            tokenizer.save_pretrained(partial)
+            with quiet_transformers():
+                model.save_pretrained(partial)
+                tokenizer.save_pretrained(partial)
             shutil.rmtree(found[mark], ignore_errors=True)
             partial.rename(found[mark])
     return Training(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,14 +20,19 @@ from headscape.models.loading import Model, load_model
 from headscape.models.sample_text import sample_text
 from headscape.output import counted
 from headscape.recorder.capturing import capture
+from headscape.recorder.images import pair, vision_config
 from headscape.study.reproduction.brief_training import N_HEADS, Training, briefly_trained, untrained_vision
-from headscape.study.reproduction.drawn_images import drawn_images
+from headscape.study.reproduction.experiment import Observation, Verdict
+from headscape.study.reproduction.random_images import drawn_images, random_images
+from headscape.study.reproduction.work_times import WorkTimes
 from headscape.study.stages.result import Result
 from headscape.tensor.capture import Capture
 from headscape.tensor.store import Store
 
-LANGUAGE, TRANSFORMER_XL, VISION, ENCODER = "language", "transformer-xl", "vision", "encoder"
-ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, ENCODER)
+LANGUAGE, TRANSFORMER_XL, ENCODER = "language", "transformer-xl", "encoder"
+VISION, UNTRAINED_VISION = "vision", "untrained-vision"
+ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION, ENCODER)
+IMAGE_ROLES = (VISION, UNTRAINED_VISION)
 K_HEAD = 400
 """Wavelets of an entropy of a head, as in OA 3.2."""
 
@@ -43,7 +48,9 @@ class Choice:
     transformer_xl
         Folder of a Transformer-XL; None trains one of the paper's size briefly on the text.
     vision
-        An image model; None takes a ViT-B/16 with random weights.
+        A trained image model, measured beside the ViT-B/16 with random weights; None for that one alone.
+    models
+        More models for the claims about keys.
     texts
         Text files; empty for the sample text bundled with Python.
     images
@@ -54,6 +61,7 @@ class Choice:
     encoder: str = "minilm"
     transformer_xl: str | None = None
     vision: str | None = None
+    models: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     images: str | None = None
 
@@ -110,15 +118,20 @@ class Networks:
     ) -> None:
         self.store, self.choice, self.sizes, self.seed = store, choice, sizes, seed
         self.engine, self.progress = engine or LocalEngine(), progress
+        self.times = WorkTimes(store.path / "times.json")
         self._models: dict[str, Model] = {}
         self._captures: dict[str, Capture] = {}
+
+    def present(self, roles: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the roles that are filled: a trained image model is there only if it was given."""
+        return tuple(role for role in roles if role != VISION or self.choice.vision is not None)
 
     def title(self, role: str) -> str:
         """Return what a network is called in sentences."""
         if role == TRANSFORMER_XL and self.choice.transformer_xl is None:
             size = f"{self.sizes.layers} x {N_HEADS} heads"
             return f"Transformer-XL ({size}, {self.sizes.steps} steps of training)"
-        if role == VISION and self.choice.vision is None:
+        if role == UNTRAINED_VISION:
             return "ViT-B/16 (random weights)" if self.sizes != QUICK else "small ViT (random weights)"
         return self.model(role).title
 
@@ -126,8 +139,21 @@ class Networks:
         """Return in words what a network was shown."""
         captured = self.capture(role)
         tokens = captured.record(0, captured.layers[0]).queries.shape[-2]
-        noun = "image" if role == VISION else "random window"
-        return f"{counted(min(windows, captured.n_windows), noun)} of {tokens} tokens"
+        noun = "image" if role in IMAGE_ROLES else "window"
+        count = counted(min(windows, captured.n_windows), f"random {noun}")
+        return f"{count} of {tokens} tokens; {self.source(role)}"
+
+    def source(self, role: str) -> str:
+        """Return in words where the windows of a network come from."""
+        if role in IMAGE_ROLES:
+            return "drawn shapes" if self.choice.images is None else Path(self.choice.images).name
+        return ", ".join(Path(text).name for text in self.choice.texts) or "sample text"
+
+    def observed(self, role: str, windows: int, found: str, verdict: Verdict, figure: str) -> Observation:
+        """Return what was found on a network, with its name and its data."""
+        return Observation(
+            self.title(role), self.data(role, windows), found, verdict, figure, role == UNTRAINED_VISION
+        )
 
     def model(self, role: str) -> Model:
         """Return a network, loaded once."""
@@ -138,10 +164,17 @@ class Networks:
 
     def inputs(self, role: str) -> Any:
         """Return what a network is shown: texts, or images."""
-        if role == VISION:
-            size = int(self.model(role).model.config.image_size)
-            return self.choice.images or drawn_images(self.sizes.windows, size, self.seed)
+        if role in IMAGE_ROLES:
+            return [row["image"] if isinstance(row, dict) else row for row in self.labeled_images(role)]
         return [Path(text) for text in self.choice.texts] or sample_text()
+
+    def labeled_images(self, role: str, count: int | None = None, seed: int | None = None) -> list[Any]:
+        """Return images drawn at random, by default those of the windows: with labels if their folder has some."""
+        count, seed = count or self.sizes.windows, self.seed if seed is None else seed
+        if self.choice.images is None:
+            size = pair(vision_config(self.model(role).model.config).image_size)
+            return list(drawn_images(count, max(size), seed))
+        return random_images(Path(self.choice.images), count, seed)
 
     def windows(self, count: int) -> int:
         """Return how many windows to take for ``count``: every text has one at least."""
@@ -164,25 +197,27 @@ class Networks:
     def capture(self, role: str) -> Capture:
         """Return the windows of a network: drawn at random from its texts, as the papers do."""
         if role not in self._captures:
-            self._captures[role] = self.captured(
-                role, self.inputs(role), "capture", self.windows(self.sizes.windows)
-            )
+            inputs = self.inputs(role)
+            windows = len(inputs) if role in IMAGE_ROLES else self.windows(self.sizes.windows)
+            self._captures[role] = self.captured(role, inputs, "capture", windows)
         return self._captures[role]
 
     def captured(self, role: str, inputs: Any, name: str, windows: int, length: int | None = None) -> Capture:
         """Return a capture of other inputs, kept under a name of its own."""
         sampled: dict[str, Any] = (
-            {} if role == VISION else {"length": length or self.sizes.length, "sample": "random"}
+            {} if role in IMAGE_ROLES else {"length": length or self.sizes.length, "sample": "random"}
         )
-        return capture(
-            self.model(role),
-            inputs,
-            windows=windows,
-            seed=self.seed,
-            path=self.store.path / "networks" / f"{role}-{name}",
-            progress=staged(self.progress, role),
-            **sampled,
-        )
+        model = self.model(role)
+        with self.times.timed(f"{role}: capture"):
+            return capture(
+                model,
+                inputs,
+                windows=windows,
+                seed=self.seed,
+                path=self.store.path / "networks" / f"{role}-{name}",
+                progress=staged(self.progress, role),
+                **sampled,
+            )
 
     def organization(self, role: str, window: int) -> Organization:
         """Return the organization of one window, from the store if it is there."""
@@ -190,13 +225,15 @@ class Networks:
         if self.store.has(part):
             kept = Result.read(self.store.read(part))
             return Organization.from_arrays(kept.arrays, kept.attributes)
-        found = organize(
-            self.capture(role).tensor(window),
-            engine=self.engine,
-            progress=staged(self.progress, f"organizing {role}, window {window + 1}"),
-        )
-        with self.store.writing(part) as writer:
-            Result(found.arrays(), found.attributes()).write(writer)
+        captured = self.capture(role)
+        with self.times.timed(f"{role}: organization"):
+            found = organize(
+                captured.tensor(window),
+                engine=self.engine,
+                progress=staged(self.progress, f"organizing {role}, window {window + 1}"),
+            )
+            with self.store.writing(part) as writer:
+                Result(found.arrays(), found.attributes()).write(writer)
         return found
 
     def entropies(self, role: str, windows: int) -> NDArray[np.float64]:
@@ -220,21 +257,22 @@ class Networks:
     @cached_property
     def training(self) -> Training:
         """The briefly trained Transformer-XL, with its checkpoints."""
-        return briefly_trained(
-            self.store.path / "networks" / "transformer-xl",
-            self.inputs(TRANSFORMER_XL),
-            layers=self.sizes.layers,
-            width=self.sizes.width,
-            length=self.sizes.length,
-            steps=self.sizes.steps,
-            seed=self.seed,
-            progress=self.progress,
-        )
+        with self.times.timed(f"{TRANSFORMER_XL}: training"):
+            return briefly_trained(
+                self.store.path / "networks" / "transformer-xl",
+                self.inputs(TRANSFORMER_XL),
+                layers=self.sizes.layers,
+                width=self.sizes.width,
+                length=self.sizes.length,
+                steps=self.sizes.steps,
+                seed=self.seed,
+                progress=self.progress,
+            )
 
     def _load(self, role: str) -> Model:
         if role == TRANSFORMER_XL and self.choice.transformer_xl is None:
             return self.training.model()
-        if role == VISION and self.choice.vision is None:
+        if role == UNTRAINED_VISION:
             return untrained_vision(self.seed, tiny=self.sizes == QUICK)
         names: dict[str, str | None] = {
             LANGUAGE: self.choice.language,

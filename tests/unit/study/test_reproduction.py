@@ -4,10 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from headscape.analysis.intervals import Interval
 from headscape.energy.mutual_coherence import mutual_coherence
 from headscape.errors import FileFormatError, InputError
 from headscape.study.reproduction.costs import expected_seconds
-from headscape.study.reproduction.experiment import Evidence, Observation, Verdict, judged
+from headscape.study.reproduction.experiment import Evidence, Observation, Verdict, judged, judged_sign
 from headscape.study.reproduction.experiments import EXPERIMENTS, chosen_experiments
 from headscape.study.reproduction.geometry import best_groups
 from headscape.study.reproduction.head_experiments import variation
@@ -31,6 +32,8 @@ def observed(*verdicts):
         ((Verdict.disagrees,), Verdict.disagrees),
         ((Verdict.agrees, Verdict.disagrees), Verdict.partly),
         ((Verdict.untested, Verdict.disagrees), Verdict.disagrees),
+        ((Verdict.undecided, Verdict.agrees), Verdict.agrees),
+        ((Verdict.undecided, Verdict.untested), Verdict.undecided),
         ((Verdict.untested,), Verdict.untested),
     ],
 )
@@ -49,6 +52,13 @@ def test_a_test_between_its_bounds_agrees_in_part():
     assert judged(True, True) == Verdict.agrees
     assert judged(False) == Verdict.disagrees
     assert judged(False, False) == Verdict.partly
+
+
+def test_a_sign_is_undecided_if_the_interval_holds_zero():
+    assert judged_sign(Interval(0.3, 0.1, 0.5), 1) == Verdict.agrees
+    assert judged_sign(Interval(0.3, 0.1, 0.5), -1) == Verdict.disagrees
+    assert judged_sign(Interval(0.3, -0.1, 0.5), 1) == Verdict.undecided
+    assert judged_sign(Interval(0.3, float("nan"), float("nan")), 1) == Verdict.undecided
 
 
 def test_evidence_comes_back_from_a_store(tmp_path):

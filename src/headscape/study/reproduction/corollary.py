@@ -20,6 +20,7 @@ from headscape.study.reproduction.experiment import (
     Observation,
     Verdict,
     judged,
+    judged_sign,
 )
 from headscape.study.reproduction.head_experiments import head_table, taken_apart
 from headscape.study.reproduction.head_losses import head_evaluator, loss_inputs
@@ -67,7 +68,7 @@ def _invariance(networks: Networks, role: str) -> Observation:
     return networks.observed(
         role,
         1,
-        f"The invariant form explains {share.estimate:.1%} of softmax [{share.low:.1%}, {share.high:.1%}] in the "
+        f"The invariant form explains {share:.1%} of softmax in the "
         f"median of {len(table)} heads, at most {table['share_explained'].max():.1%}. The size of a head's mixed "
         f"differences has a rank correlation of {with_share} with that share, and of {with_mean} with the absolute "
         "mean of the head, which should go to zero as they grow.",
@@ -95,12 +96,12 @@ def _worth_of_heads(networks: Networks, role: str) -> tuple[Observation, pd.Data
     losses = table.assign(loss_increase=increases)
     r = rank_correlation(losses["mixed_size"], losses["loss_increase"])
     found = (
-        f"Switching one head off raises the loss of {intact:.2f} nats by {np.median(increases):+.4f} in the median of "
+        f"Switching one head off changes the loss of {intact:.2f} nats by {np.median(increases):+.4f} in the median of "
         f"{len(losses)} heads (at most {max(increases):+.4f}); its rank correlation with the size of the head's mixed "
         f"differences is {r}."
     )
     data = f"{len(evaluator.windows)} random windows; {name}"
-    verdict = judged(r.interval.low > 0, r.interval.high < 0)
+    verdict = judged_sign(r.interval, 1)
     return Observation(title, data, found, verdict, f"{r.interval.estimate:.2f} (rank correlation)"), losses
 
 

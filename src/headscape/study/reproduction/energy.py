@@ -85,7 +85,7 @@ def incoherence_of_models(networks: Networks) -> Evidence:
                 found.name,
                 f"{counted(found.capture.n_windows, 'random window')} of {length} tokens; "
                 f"{networks.source(LANGUAGE)}",
-                f"mu_K has median {median:.2f} [{interval.low:.2f}, {interval.high:.2f}], interquartile range "
+                f"mu_K has median {interval:.2f}, interquartile range "
                 f"{q25:.2f} to {q75:.2f}, over {len(keys)} key-value heads.",
                 judged(abs(median - 1.5) < NEAR, abs(median - 1.5) > 2 * NEAR),
                 f"{median:.2f}",
@@ -120,9 +120,9 @@ def signatures_of_heads(networks: Networks) -> Evidence:
             networks.observed(
                 role,
                 1,
-                f"Below 1/(8 L) the flattened field has {low.estimate:.3f} [{low.low:.3f}, {low.high:.3f}] times the "
+                f"Below 1/(8 L) the flattened field has {low:.3f} times the "
                 f"power of white noise in the median of {len(lows)} heads (at most {max(lows):.2f}); a share of "
-                f"{comb.estimate:.2f} [{comb.low:.2f}, {comb.high:.2f}] lies on multiples of 1/L, against "
+                f"{comb:.2f} lies on multiples of 1/L, against "
                 f"{np.median(shuffled):.3f} if each row is shuffled.",
                 judged(max(lows) < 1 and min(combs) > 2 * max(shuffled), bool(np.median(lows) > 1)),
                 f"{low.estimate:.3f}",
@@ -195,8 +195,8 @@ def coherent_keys(networks: Networks) -> Evidence:
             networks.observed(
                 role,
                 1,
-                f"The largest absolute cosine of two distinct keys is {median.estimate:.3f} [{median.low:.3f}, "
-                f"{median.high:.3f}] in the median of {len(values)} key-value heads (smallest {min(values):.3f}); "
+                f"The largest absolute cosine of two distinct keys is {median:.3f} "
+                f"in the median of {len(values)} key-value heads (smallest {min(values):.3f}); "
                 f"{parallel} of them have two keys with a cosine above {PARALLEL}.",
                 judged(median.estimate < 0.5),
                 f"{median.estimate:.3f}",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
+from headscape.analysis.intervals import Interval
 from headscape.study.stages.result import Result
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Verdict(StrEnum):
     agrees = "agrees"
     partly = "agrees in part"
     disagrees = "disagrees"
+    undecided = "undecided"
     untested = "not tested"
 
 
@@ -84,10 +86,11 @@ class Evidence:
     def verdict(self) -> Verdict:
         """The verdict over all networks on which the claim could be tested; over controls if there are no others."""
         trained = [one for one in self.observations if not one.control]
-        found = {one.verdict for one in trained or self.observations} - {Verdict.untested}
-        if not found:
-            return Verdict.untested
-        return found.pop() if len(found) == 1 else Verdict.partly
+        verdicts = {one.verdict for one in trained or self.observations}
+        found = verdicts - {Verdict.untested, Verdict.undecided}
+        if found:
+            return found.pop() if len(found) == 1 else Verdict.partly
+        return Verdict.undecided if Verdict.undecided in verdicts else Verdict.untested
 
     def to_result(self) -> Result:
         """Return it as arrays, tables and attributes that a store keeps."""
@@ -163,6 +166,13 @@ def judged(agrees: bool, disagrees: bool | None = None) -> Verdict:
     if agrees:
         return Verdict.agrees
     return Verdict.disagrees if disagrees is None or disagrees else Verdict.partly
+
+
+def judged_sign(interval: Interval, sign: int) -> Verdict:
+    """Return the verdict on a claim that a difference has a sign (1 or -1): undecided if the interval holds zero."""
+    if not interval.has_bounds or 0 in interval:
+        return Verdict.undecided
+    return judged(sign * interval.estimate > 0)
 
 
 def _png(figure: Figure) -> bytes:

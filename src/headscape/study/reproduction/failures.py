@@ -34,7 +34,7 @@ from headscape.study.reproduction.networks import (
 ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION)
 LARGE_RESIDUAL = 0.9
 """From this relative residual on, the paraproduct explains next to nothing of softmax."""
-TOKENS, HEADS, BATCHES, RESIDUALS = 64, 24, 6, 4
+HEADS, BATCHES, RESIDUALS = 24, 6, 4
 NOISE, SMALL_NOISE = 3.0, 0.05
 """Standard deviations of the logits of independent heads, and of the noise on structured ones."""
 N_SIGNATURES = 3
@@ -65,7 +65,7 @@ class Signatures:
         w, overlap = self.ranks.kendall_w, self.ranks.jaccard_bottom
         return (
             f"Shows {shown}: the map is flat in {self.flat} of {self.batches} batches, Kendall's W of the entropy "
-            f"ranks is {w.estimate:.2f} [{w.low:.2f}, {w.high:.2f}], the lowest tenths of two batches overlap by "
+            f"ranks is {w:.2f}, the lowest tenths of two batches overlap by "
             f"{overlap.estimate:.2f} (Jaccard), and the median relative residual of the paraproduct is "
             f"{self.residual:.2f}."
         )
@@ -84,9 +84,9 @@ class Signatures:
 
 def failure_signatures(networks: Networks) -> Evidence:
     """Show the signatures on heads built to fail, none on heads built to work, and those of the networks."""
-    rng = np.random.default_rng(networks.seed)
-    size = f"{HEADS} heads of {TOKENS} tokens, {BATCHES} batches"
-    noise, smooth = _of_logits(_independent(rng), networks.seed), _of_logits(_structured(rng), networks.seed)
+    rng, n = np.random.default_rng(networks.seed), networks.sizes.constructed
+    size = f"{HEADS} heads of {n} tokens, {BATCHES} batches"
+    noise, smooth = (_of_logits(made(rng, n), networks.seed) for made in (_independent, _structured))
     found = {"independent white-noise logits": noise, "logits smooth in hidden coordinates": smooth}
     verdicts = [judged(len(noise.seen) == N_SIGNATURES, not noise.seen), judged(not smooth.seen)]
     observations = [
@@ -125,14 +125,14 @@ def _signatures(organizations: Sequence[Organization], ranks: RankStability, res
     return Signatures(sum(flat), len(flat), ranks, residual)
 
 
-def _independent(rng: np.random.Generator) -> list[NDArray[np.float64]]:
+def _independent(rng: np.random.Generator, n: int) -> list[NDArray[np.float64]]:
     """Return batches in which no two heads, no two batches and no two entries have anything in common."""
-    return [rng.normal(0.0, NOISE, (TOKENS, TOKENS, HEADS)) for _ in range(BATCHES)]
+    return [rng.normal(0.0, NOISE, (n, n, HEADS)) for _ in range(BATCHES)]
 
 
-def _structured(rng: np.random.Generator) -> list[NDArray[np.float64]]:
+def _structured(rng: np.random.Generator, n: int) -> list[NDArray[np.float64]]:
     """Return batches whose logits depend smoothly on hidden coordinates of query, key and head."""
-    query, key, head = (rng.random(n) for n in (TOKENS, TOKENS, HEADS))
+    query, key, head = (rng.random(size) for size in (n, n, HEADS))
     apart = query[:, None, None] - key[:, None] + head / 2
     wave = (1 + 2 * head) * np.cos(2 * np.pi * apart)
     return [wave + rng.normal(0.0, SMALL_NOISE, wave.shape) for _ in range(BATCHES)]

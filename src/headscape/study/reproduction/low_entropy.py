@@ -20,7 +20,7 @@ from headscape.study.reproduction.experiment import (
     Experiment,
     Observation,
     Verdict,
-    judged,
+    judged_sign,
 )
 from headscape.study.reproduction.head_losses import head_evaluator, loss_inputs
 from headscape.study.reproduction.networks import (
@@ -59,8 +59,8 @@ def low_entropy_exponents(networks: Networks) -> Evidence:
                 len(rows),
                 f"The {counted(len(low), 'head')} most often in the lowest tenth have a median mixed exponent of "
                 f"{ours.mean():.2f}, the others {others.mean():.2f} (means over batches); the difference is "
-                f"{difference.estimate:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}].",
-                judged(difference.low > 0, difference.high < 0),
+                f"{difference:+.2f}.",
+                judged_sign(difference, 1),
                 f"{difference.estimate:+.2f}",
             )
         )
@@ -83,47 +83,44 @@ def low_entropy_ablation(networks: Networks) -> Evidence:
             if isinstance(evaluator, HeadscapeError):
                 observations.append(Observation(title, name, f"Not tested: {evaluator}", Verdict.untested))
                 continue
-            table = _costs(evaluator, lowest, random)
+            increases = _increases(evaluator, lowest, random)
             data = f"{len(evaluator.windows)} random windows; {name}"
-            observations.append(_removal(title, data, evaluator, lowest, random, table))
-            rows += [{"network": title, "data": name, **row} for row in table]
+            observations.append(_removal(title, data, evaluator.losses(), lowest, increases))
+            for count, (low, *others) in enumerate(increases.mean(axis=2).T, start=1):
+                row = {"network": title, "data": name, "heads": count, "low": low}
+                spread = {
+                    "random": np.mean(others),
+                    "random_min": np.min(others),
+                    "random_max": np.max(others),
+                }
+                rows.append(row | spread)
     return Evidence.of(observations, {"loss increase": pd.DataFrame(rows)} if rows else {})
 
 
-def _costs(evaluator: HeadEvaluator, lowest: Heads, random: list[Heads]) -> list[dict[str, float]]:
-    """Return what switching 1 head, 2 heads, ... off costs: the lowest, and as many at random."""
-    intact, rows = evaluator.losses(), []
-    for count in range(1, len(lowest) + 1):
-        others = [float((evaluator.losses(order[:count]) - intact).mean()) for order in random]
-        low = float((evaluator.losses(lowest[:count]) - intact).mean())
-        spread = {"random": float(np.mean(others)), "random_min": min(others), "random_max": max(others)}
-        rows.append({"heads": count, "low": low, **spread})
-    return rows
+def _increases(evaluator: HeadEvaluator, lowest: Heads, random: list[Heads]) -> NDArray[np.float64]:
+    """Return the loss increase (order, heads off, window) as heads are switched off one after the other."""
+    intact, counts = evaluator.losses(), range(1, len(lowest) + 1)
+    return np.array(
+        [[evaluator.losses(order[:count]) - intact for count in counts] for order in (lowest, *random)]
+    )
 
 
 def _removal(
-    title: str,
-    data: str,
-    evaluator: HeadEvaluator,
-    lowest: Heads,
-    random: list[Heads],
-    table: list[dict[str, float]],
+    title: str, data: str, intact: NDArray[np.float64], lowest: Heads, increases: NDArray[np.float64]
 ) -> Observation:
     """Say what switching the lowest heads off costs, against as many at random on the same windows."""
-    last = table[-1]
-    low = evaluator.losses(lowest)
-    increase = bootstrap(low - evaluator.losses(), seed=0)
-    against = bootstrap(low - np.mean([evaluator.losses(order) for order in random], axis=0), seed=0)
-    costs = ", ".join(f"{row['low']:+.3f}" for row in table)
+    low, others = increases[0, -1], increases[1:, -1]
+    increase, against = bootstrap(low, seed=0), bootstrap(low - others.mean(axis=0), seed=0)
+    costs = ", ".join(f"{cost:+.3f}" for cost in increases[0].mean(axis=1))
+    draws = others.mean(axis=1)
     return Observation(
         title,
         data,
-        f"Switching off the {counted(len(lowest), 'head')} {of_heads(lowest)} one after the other raises the loss of "
-        f"{evaluator.losses().mean():.2f} nats by {costs}, at the end [{increase.low:+.3f}, {increase.high:+.3f}]; as "
-        f"many heads at random by {last['random_min']:+.3f} to {last['random_max']:+.3f} ({DRAWS} draws). The lowest "
-        f"heads cost {against.estimate:+.3f} [{against.low:+.3f}, {against.high:+.3f}] nats more than the mean draw.",
-        judged(against.high < 0, against.low > 0),
-        f"{last['low']:+.3f} against {last['random']:+.3f}",
+        f"Switching off {of_heads(lowest)} raises the loss of {intact.mean():.2f} nats by {increase:+.3f} (one after "
+        f"the other by {costs}), as many heads at random by {draws.min():+.3f} to {draws.max():+.3f} ({len(draws)} "
+        f"draws). The difference to the mean of the draws is {against:+.3f}.",
+        judged_sign(against, -1),
+        f"{low.mean():+.3f} against {draws.mean():+.3f}",
     )
 
 

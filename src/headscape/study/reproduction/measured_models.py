@@ -10,7 +10,7 @@ from headscape.errors import HeadscapeError
 from headscape.models.loading import Model, load_model
 from headscape.recorder.capturing import capture
 from headscape.study.reproduction.experiment import Observation, Verdict
-from headscape.study.reproduction.networks import ENCODER, LANGUAGE, TRANSFORMER_XL, Networks
+from headscape.study.reproduction.networks import ENCODER, LANGUAGE, TRANSFORMER_XL, Networks, short_title
 from headscape.tensor.capture import Capture
 
 PAPER = "paper"
@@ -86,7 +86,7 @@ def _of_model(
         sample="random",
         seed=networks.seed,
     )
-    return MeasuredModel(name or model.title, _parameters(model), captured, untrained)
+    return MeasuredModel(name or short_title(model), _parameters(model), captured, untrained)
 
 
 def _parameters(model: Any) -> float:

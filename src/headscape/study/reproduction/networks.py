@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -74,24 +75,40 @@ class Sizes:
     ----------
     windows, length
         Windows per network and tokens per window (a vision model sees its own number of patches).
+    control_windows
+        Windows of an untrained network.
     heads
         Heads of each network whose softmax is taken apart.
     longest
         Tokens of the longest window of the energy's verification.
+    constructed
+        Tokens of the heads that are built to fail.
     layers, width, steps
         Of the Transformer-XL that is trained, if none is given.
     """
 
     windows: int = 20
+    control_windows: int = 6
     length: int = 256
     heads: int = 24
     longest: int = 1024
+    constructed: int = 64
     layers: int = 16
     width: int = 410
     steps: int = 60
 
 
-QUICK = Sizes(windows=6, length=48, heads=4, longest=96, layers=2, width=32, steps=12)
+QUICK = Sizes(
+    windows=4,
+    control_windows=4,
+    length=32,
+    heads=2,
+    longest=64,
+    constructed=16,
+    layers=2,
+    width=32,
+    steps=8,
+)
 
 
 class Networks:
@@ -133,7 +150,7 @@ class Networks:
             return f"Transformer-XL ({size}, {self.sizes.steps} steps of training)"
         if role == UNTRAINED_VISION:
             return "ViT-B/16 (random weights)" if self.sizes != QUICK else "small ViT (random weights)"
-        return self.model(role).title
+        return short_title(self.model(role))
 
     def data(self, role: str, windows: int) -> str:
         """Return in words what a network was shown."""
@@ -141,13 +158,13 @@ class Networks:
         tokens = captured.record(0, captured.layers[0]).queries.shape[-2]
         noun = "image" if role in IMAGE_ROLES else "window"
         count = counted(min(windows, captured.n_windows), f"random {noun}")
-        return f"{count} of {tokens} tokens; {self.source(role)}"
+        return f"{count} of {tokens} tokens; {self.source(role, windows)}"
 
-    def source(self, role: str) -> str:
-        """Return in words where the windows of a network come from."""
+    def source(self, role: str, windows: int | None = None) -> str:
+        """Return in words where the first windows of a network come from: one of each text in turn."""
         if role in IMAGE_ROLES:
             return "drawn shapes" if self.choice.images is None else Path(self.choice.images).name
-        return ", ".join(Path(text).name for text in self.choice.texts) or "sample text"
+        return ", ".join(Path(text).name for text in self.choice.texts[:windows]) or "sample text"
 
     def observed(self, role: str, windows: int, found: str, verdict: Verdict, figure: str) -> Observation:
         """Return what was found on a network, with its name and its data."""
@@ -170,7 +187,8 @@ class Networks:
 
     def labeled_images(self, role: str, count: int | None = None, seed: int | None = None) -> list[Any]:
         """Return images drawn at random, by default those of the windows: with labels if their folder has some."""
-        count, seed = count or self.sizes.windows, self.seed if seed is None else seed
+        windows = self.sizes.control_windows if role == UNTRAINED_VISION else self.sizes.windows
+        count, seed = count or windows, self.seed if seed is None else seed
         if self.choice.images is None:
             size = pair(vision_config(self.model(role).model.config).image_size)
             return list(drawn_images(count, max(size), seed))
@@ -195,11 +213,13 @@ class Networks:
         return {f"{name}, first half": whole[:half], f"{name}, second half": whole[half:]}
 
     def capture(self, role: str) -> Capture:
-        """Return the windows of a network: drawn at random from its texts, as the papers do."""
+        """Return the windows of a network: drawn at random, as the papers do, and one of each text in turn."""
         if role not in self._captures:
             inputs = self.inputs(role)
             windows = len(inputs) if role in IMAGE_ROLES else self.windows(self.sizes.windows)
-            self._captures[role] = self.captured(role, inputs, "capture", windows)
+            found = self.captured(role, inputs, "capture", windows)
+            texts = 1 if role in IMAGE_ROLES else max(1, len(self.choice.texts))
+            self._captures[role] = found.select(windows=in_turn(found.n_windows, texts))
         return self._captures[role]
 
     def captured(self, role: str, inputs: Any, name: str, windows: int, length: int | None = None) -> Capture:
@@ -284,6 +304,23 @@ class Networks:
         if name is None:
             raise InputError(f"the role of a network must be one of {', '.join(ROLES)}, but is {role!r}.")
         return load_model(name)
+
+
+def short_title(model: Model) -> str:
+    """Return what a model is called: of a folder its name alone."""
+    return Path(model.title).name if Path(model.title).exists() else model.title
+
+
+def in_turn(windows: int, texts: int) -> list[int]:
+    """Return the windows of several texts, which are captured text by text, one of each text in turn.
+
+    Examples
+    --------
+    >>> in_turn(5, 2)
+    [0, 3, 1, 4, 2]
+    """
+    shares = np.array_split(np.arange(windows), texts)
+    return [int(window) for turn in zip_longest(*shares) for window in turn if window is not None]
 
 
 def of_heads(heads: Sequence[tuple[int, int]], count: int = 6) -> str:

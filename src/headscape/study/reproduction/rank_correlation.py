@@ -20,9 +20,7 @@ class RankCorrelation:
     p: float
 
     def __str__(self) -> str:
-        found = self.interval
-        bounds = f" [{found.low:.2f}, {found.high:.2f}]" if found.has_bounds else ""
-        return f"{found.estimate:.2f}{bounds} (p = {self.p:.2g})"
+        return f"{self.interval:.2f} (p = {self.p:.2g})"
 
 
 def rank_correlation(x: Any, y: Any, draws: int = 999, seed: int = 0) -> RankCorrelation:

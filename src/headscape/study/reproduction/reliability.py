@@ -67,8 +67,8 @@ def ranking_stability(networks: Networks) -> Evidence:
             networks.observed(
                 role,
                 len(entropies),
-                f"Kendall's W of the entropy ranks is {w.estimate:.2f} [{w.low:.2f}, {w.high:.2f}], and the lowest "
-                f"tenths of two batches overlap by {overlap.estimate:.2f} [{overlap.low:.2f}, {overlap.high:.2f}] "
+                f"Kendall's W of the entropy ranks is {w:.2f}, and the lowest "
+                f"tenths of two batches overlap by {overlap:.2f} "
                 f"(Jaccard); {always} of {entropies.shape[1]} heads are in the lowest tenth of every batch.",
                 judged(not found.warnings and always > 0, bool(found.warnings)),
                 f"{w.estimate:.2f}",

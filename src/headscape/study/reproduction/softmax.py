@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from headscape.analysis.dyadic_trees import dyadic_trees
-from headscape.analysis.intervals import bootstrap
+from headscape.analysis.intervals import Interval, bootstrap
 from headscape.analysis.paraproduct import paraproduct
 from headscape.analysis.regularity import fitted_exponents
 from headscape.report.softmax_figures import experiment_figure
@@ -37,19 +37,19 @@ def organized_heads(networks: Networks) -> Evidence:
     for role in networks.present(ROLES):
         table = head_table(networks, role)
         ratio = bootstrap(np.log(table["variation"] / table["variation_before"]), np.mean, seed=networks.seed)
-        low, middle, high = np.exp([ratio.low, ratio.estimate, ratio.high])
+        factor = Interval(*np.exp([ratio.estimate, ratio.low, ratio.high]))
         smoother = int((table["variation"] < table["variation_before"]).sum())
         shuffled = float(np.exp(np.log(table["variation"] / table["variation_shuffled"]).mean()))
         observations.append(
             networks.observed(
                 role,
                 1,
-                f"In organized order, neighboring logits of a head differ by {middle:.2f} [{low:.2f}, {high:.2f}] "
+                f"In organized order, neighboring logits of a head differ by {factor:.2f} "
                 f"times what they differ by in the original order (geometric mean of {len(table)} heads), and by "
                 f"{shuffled:.2f} times what they differ by in random order; {smoother} of {len(table)} heads become "
                 "smoother.",
-                judged(high < 1, low > 1),
-                f"{middle:.2f}",
+                judged(factor.high < 1, factor.low > 1),
+                f"{factor.estimate:.2f}",
             )
         )
         figures[f"{role}-head"] = experiment_figure(first_head(networks, role), networks.title(role))
@@ -66,8 +66,8 @@ def softmax_paraproducts(networks: Networks) -> Evidence:
             networks.observed(
                 role,
                 1,
-                f"The complete paraproduct leaves a relative residual of {residual.estimate:.2f} [{residual.low:.2f}, "
-                f"{residual.high:.2f}] in the median of {len(table)} heads, and "
+                f"The complete paraproduct leaves a relative residual of {residual:.2f} "
+                f"in the median of {len(table)} heads, and "
                 f"{table['residual_shuffled'].median():.2f} with the points of the trees shuffled.",
                 judged(residual.high < 0.5, residual.low > 0.9),
                 f"{residual.estimate:.2f}",
@@ -86,7 +86,7 @@ def residual_exponents(networks: Networks) -> Evidence:
         exponents = median_interval(table["residual_exponent"])
         found = (
             f"The mixed exponent is {table['holder_mixed'].median():.2f} in the median of {len(table)} heads, that of "
-            f"the residual {exponents.estimate:.2f} [{exponents.low:.2f}, {exponents.high:.2f}]. "
+            f"the residual {exponents:.2f}. "
         )
         found += (
             f"{len(inside)} heads have an exponent between 0 and 1/2, as the theorem assumes; {twice} of these have a "

@@ -116,7 +116,7 @@ def frequent_heads(networks: Networks) -> Evidence:
                 f"Most often highest: {of_heads(list(table['top']))} (in {', '.join(map(str, table['top_count']))} of "
                 f"{len(entropies)} batches); lowest: {of_heads(list(table['bottom']))} (in "
                 f"{', '.join(map(str, table['bottom_count']))}). The lowest tenths of two batches overlap by "
-                f"{overlap.estimate:.2f} [{overlap.low:.2f}, {overlap.high:.2f}] (Jaccard).",
+                f"{overlap:.2f} (Jaccard).",
                 judged(min(counts) == len(entropies), min(counts) < len(entropies) / 2),
                 f"{min(counts)} of {len(entropies)}",
             )

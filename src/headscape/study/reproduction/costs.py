@@ -10,6 +10,7 @@ from headscape.study.reproduction.networks import (
     TRANSFORMER_XL,
     UNTRAINED_VISION,
     VISION,
+    Sizes,
 )
 
 # Measured at full size on one core; docs/results/reproduction.json has the run.
@@ -19,6 +20,8 @@ ORGANIZING = {LANGUAGE: 15.0, TRANSFORMER_XL: 8.0, VISION: 1.0, UNTRAINED_VISION
 """Seconds to organize one window."""
 TAKING_APART = {LANGUAGE: 150.0, TRANSFORMER_XL: 150.0, VISION: 10.0, UNTRAINED_VISION: 100.0}
 """Seconds for the softmax of 24 heads."""
+MOST_WINDOWS = {UNTRAINED_VISION: Sizes().control_windows}
+"""Windows of networks that have fewer than experiments ask for."""
 QUICK = 2.0
 """Seconds of an experiment at the sizes of a trial."""
 
@@ -43,7 +46,7 @@ def expected_seconds(wanted: Iterable[Experiment], out: Path | None = None, *, q
         asking = [one for one in left if role in one.networks]
         if not _has(out, f"networks/{role}-capture"):
             total += PREPARING[role]
-        windows = range(max(one.organized for one in asking))
+        windows = range(max(min(one.organized, MOST_WINDOWS.get(role, one.organized)) for one in asking))
         missing = [n for n in windows if not _has(out, f"parts/organization-{role}-{n:05d}")]
         total += len(missing) * ORGANIZING.get(role, 0.0)
         if any(one.takes_apart for one in asking) and not _has(out, f"parts/softmax-{role}"):

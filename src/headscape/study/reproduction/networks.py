@@ -36,6 +36,7 @@ ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION, ENCODER)
 IMAGE_ROLES = (VISION, UNTRAINED_VISION)
 K_HEAD = 400
 """Wavelets of an entropy of a head, as in OA 3.2."""
+_ENTROPIES = "entropies"
 
 
 @dataclass(frozen=True)
@@ -241,31 +242,27 @@ class Networks:
 
     def organization(self, role: str, window: int) -> Organization:
         """Return the organization of one window, from the store if it is there."""
-        part = f"organization-{role}-{window:05d}"
-        if self.store.has(part):
-            kept = Result.read(self.store.read(part))
-            return Organization.from_arrays(kept.arrays, kept.attributes)
-        captured = self.capture(role)
-        with self.times.timed(f"{role}: organization"):
-            found = organize(
-                captured.tensor(window),
-                engine=self.engine,
-                progress=staged(self.progress, f"organizing {role}, window {window + 1}"),
-            )
-            with self.store.writing(part) as writer:
-                Result(found.arrays(), found.attributes()).write(writer)
-        return found
+        kept = self._organized(role, window)
+        return Organization.from_arrays(kept.arrays, kept.attributes)
 
     def entropies(self, role: str, windows: int) -> NDArray[np.float64]:
         """Return the Haar entropies (window, head) of the first windows, each on its own trees."""
-        captured = self.capture(role)
-        count = min(windows, captured.n_windows)
-        rows = []
-        for window in range(count):
-            self.progress(f"{role}: entropies", window, count)
-            trees = self.organization(role, window).trees
-            rows.append(head_entropy(captured.tensor(window).data, trees, K_HEAD))
-        return np.stack(rows)
+        count = min(windows, self.capture(role).n_windows)
+        return np.stack([self._organized(role, window).arrays[_ENTROPIES] for window in range(count)])
+
+    def _organized(self, role: str, window: int) -> Result:
+        """Return the organization of one window with its entropies, computed once."""
+        part = f"organization-{role}-{window:05d}"
+        if not self.store.has(part):
+            captured = self.capture(role)
+            with self.times.timed(f"{role}: organization"):
+                tensor = captured.tensor(window)
+                tell = staged(self.progress, f"organizing {role}, window {window + 1}")
+                found = organize(tensor, engine=self.engine, progress=tell)
+                entropies = {_ENTROPIES: head_entropy(tensor.data, found.trees, K_HEAD)}
+                with self.store.writing(part) as writer:
+                    Result({**found.arrays(), **entropies}, found.attributes()).write(writer)
+        return Result.read(self.store.read(part))
 
     def some_heads(self, role: str) -> list[tuple[int, int]]:
         """Return heads drawn at random, in their order: those whose softmax is taken apart."""

@@ -3,10 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from headscape.analysis.intervals import Interval
 from headscape.energy.mutual_coherence import mutual_coherence
 from headscape.errors import FileFormatError, InputError
+from headscape.study.reproduction.brief_training import briefly_trained
 from headscape.study.reproduction.costs import expected_seconds
 from headscape.study.reproduction.experiment import Evidence, Observation, Verdict, judged, judged_sign
 from headscape.study.reproduction.experiments import EXPERIMENTS, chosen_experiments
@@ -114,6 +116,30 @@ def test_times_add_up_over_runs_and_damage_is_named(tmp_path):
         WorkTimes(path).read()
 
 
+def test_interrupted_training_resumes_to_the_same_weights(tmp_path):
+    pytest.importorskip("transformers")
+    text = "the cat sat on the mat and the dog ran to the cat . " * 60
+    sizes = {"layers": 1, "width": 16, "length": 8, "steps": 8}
+
+    def interrupt(_what, done, _total):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    for name in ("whole", "twice"):
+        (tmp_path / name).mkdir()
+    whole = briefly_trained(tmp_path / "whole", text, **sizes)
+    with pytest.raises(KeyboardInterrupt):
+        briefly_trained(tmp_path / "twice", text, **sizes, progress=interrupt)
+    steps = []
+    twice = briefly_trained(
+        tmp_path / "twice", text, **sizes, progress=lambda _what, done, _total: steps.append(done)
+    )
+    assert steps == [4, 5, 6, 7]
+    ours, theirs = twice.model().model.state_dict(), whole.model().model.state_dict()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert not list(tmp_path.rglob("*.pt"))
+
+
 def test_groups_are_counted_where_there_are_some():
     rng = np.random.default_rng(0)
     centers = np.repeat([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]], 8, axis=0)
@@ -158,6 +184,12 @@ def test_the_interval_of_a_rank_correlation_covers_it():
     assert 0.92 <= np.mean([true in one for one in found]) <= 0.98
     assert rank_correlation(range(12), range(12)).p < 0.01
     assert rank_correlation([1.0] * 12, range(12)).p == 1
+    x, y = pairs[0]
+    assert found[0].estimate == pytest.approx(stats.spearmanr(x, y).statistic)
+    few = stats.permutation_test(
+        (x[:5],), lambda z: stats.spearmanr(z, y[:5]).statistic, permutation_type="pairings"
+    )
+    assert rank_correlation(x[:5], y[:5]).p == pytest.approx(few.pvalue)
 
 
 def test_mutual_coherence_is_the_largest_cosine():
@@ -182,7 +214,7 @@ def test_mutual_coherence_refuses_a_zero_key():
 
 def test_the_interval_of_a_median_covers_it_as_often_as_it_says():
     rng = np.random.default_rng(0)
-    found = [median_interval(rng.exponential(size=24)) for _ in range(2000)]
+    found = [median_interval(rng.exponential(size=24)) for _ in range(600)]
     covered = np.mean([one.low <= np.log(2) <= one.high for one in found])
-    assert 0.95 <= covered < 0.99
+    assert 0.94 <= covered < 0.99
     assert np.isnan(median_interval([1.0, 2.0, 3.0]).low)

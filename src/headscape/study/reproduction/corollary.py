@@ -38,7 +38,7 @@ from headscape.tensor.capture import Capture
 ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION)
 JUDGED_ROLES = (LANGUAGE, TRANSFORMER_XL, VISION)
 """Networks with a loss: an untrained one has none worth lowering."""
-CHECKPOINT_HEADS, CHECKPOINT_WINDOWS = 8, 2
+CHECKPOINT_HEADS, CHECKPOINT_WINDOWS = 6, 2
 """Heads of every checkpoint whose mixed differences are measured, and windows of its loss."""
 
 

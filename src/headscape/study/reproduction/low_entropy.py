@@ -116,9 +116,9 @@ def _removal(
     return Observation(
         title,
         data,
-        f"Switching off {of_heads(lowest)} raises the loss of {intact.mean():.2f} nats by {increase:+.3f} (one after "
-        f"the other by {costs}), as many heads at random by {draws.min():+.3f} to {draws.max():+.3f} ({len(draws)} "
-        f"draws). The difference to the mean of the draws is {against:+.3f}.",
+        f"Without heads {of_heads(lowest)} the loss of {intact.mean():.2f} nats changes by {increase:+.3f} (one head "
+        f"after the other: {costs}), without as many random heads by {draws.min():+.3f} to {draws.max():+.3f} over "
+        f"{len(draws)} draws. Compared with the mean draw, the low heads make a difference of {against:+.3f} nats.",
         judged_sign(against, -1),
         f"{low.mean():+.3f} against {draws.mean():+.3f}",
     )

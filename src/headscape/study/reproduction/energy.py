@@ -100,7 +100,7 @@ def incoherence_of_models(networks: Networks) -> Evidence:
 def signatures_of_heads(networks: Networks) -> Evidence:
     """Measure the power below 1/(8 L), and that at multiples of 1/L (figure 3)."""
     observations, figures = [], {}
-    for role in (LANGUAGE, TRANSFORMER_XL):
+    for role in networks.present((LANGUAGE, TRANSFORMER_XL)):
         captured, lows, combs, shuffled = networks.capture(role), [], [], []
         for layer, head in networks.some_heads(role):
             pair = [(layer, head)]
@@ -182,7 +182,7 @@ def _largest_row_sum(captured: Capture, length: int) -> float:
 def coherent_keys(networks: Networks) -> Evidence:
     """Measure the mutual coherence of the keys, as the rebuttal of the review defines it."""
     observations = []
-    for role in (LANGUAGE, TRANSFORMER_XL, ENCODER):
+    for role in networks.present((LANGUAGE, TRANSFORMER_XL, ENCODER)):
         captured = networks.capture(role)
         values = [
             mutual_coherence(keys)
@@ -208,7 +208,7 @@ def coherent_keys(networks: Networks) -> Evidence:
 def components(networks: Networks) -> Evidence:
     """Count the components of the field and of the learned interaction that carry 90 % of the variance."""
     observations, tables = [], {}
-    for role in (LANGUAGE, ENCODER):
+    for role in networks.present((LANGUAGE, ENCODER)):
         captured = networks.capture(role)
         tables_of = _measured(networks, captured.window(0))
         k90 = tables_of.heads.groupby(["layer", "head"])["k90"].median()

@@ -48,7 +48,7 @@ class MeasuredModel:
 
 def measured_models(networks: Networks) -> Iterator[MeasuredModel | Observation]:
     """Yield the models one by one; for one that cannot be loaded, the observation that says why."""
-    for role in (LANGUAGE, ENCODER):
+    for role in networks.present((LANGUAGE, ENCODER)):
         yield _of_role(networks, role)
     for name in networks.choice.models:
         for one in PAPER_MODELS if name == PAPER else (name,):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -126,7 +127,9 @@ def frequent_heads(networks: Networks) -> Evidence:
 
 def network_entropies(networks: Networks) -> Evidence:
     """Compare the network entropies of language and vision (table 2 and figure 6)."""
-    entropies, relative, figures = {}, {}, {}
+    entropies: dict[str, NDArray[np.float64]] = {}
+    relative: dict[str, NDArray[np.float64]] = {}
+    figures: dict[str, Figure] = {}
     roles = networks.present(ROLES)
     for role in roles:
         captured = networks.capture(role)
@@ -138,30 +141,41 @@ def network_entropies(networks: Networks) -> Evidence:
             coefficients.append(coefficients_by_support(data, trees, K_NETWORK).values[:, 0])
         entropies[role], relative[role] = np.array(rows).T
         figures[f"{role}-tri-haar"] = _spectra_figure(coefficients, networks.title(role))
-    observations = []
-    for vision in [role for role in roles if role in IMAGE_ROLES]:
-        for role in (LANGUAGE, TRANSFORMER_XL):
-            ours, theirs = entropies[role], entropies[vision]
-            free, of_vision = relative[role], relative[vision]
-            larger = bool(ours.min() > theirs.max())
-            observations.append(
-                Observation(
-                    f"{networks.title(role)} against {networks.title(vision)}",
-                    f"{networks.data(role, len(ours))}; {networks.data(vision, len(theirs))}",
-                    f"The network entropies are {_range(ours)}, those of the vision network {_range(theirs)}. Divided "
-                    f"by the norm of the tensor, which takes its size out, they are {_range(free)} and "
-                    f"{_range(of_vision)}.",
-                    judged(larger and bool(free.min() > of_vision.max()), bool(ours.max() < theirs.min())),
-                    f"{np.median(ours) / np.median(theirs):.2g} ({np.median(free) / np.median(of_vision):.2g})",
-                    vision == UNTRAINED_VISION,
-                )
-            )
-    tables = {"entropies": pd.DataFrame(entropies), "relative": pd.DataFrame(relative)}
-    return Evidence.of(observations, {name: _numbered(table) for name, table in tables.items()}, figures)
+    observations = [
+        _compared(networks, role, vision, entropies, relative)
+        for vision in roles
+        if vision in IMAGE_ROLES
+        for role in networks.present((LANGUAGE, TRANSFORMER_XL))
+    ]
+    tables = {"entropies": _by_batch(entropies), "relative": _by_batch(relative)}
+    return Evidence.of(observations, tables, figures)
 
 
-def _numbered(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of batches with their numbers in front."""
+def _compared(
+    networks: Networks,
+    role: str,
+    vision: str,
+    entropies: Mapping[str, NDArray[np.float64]],
+    relative: Mapping[str, NDArray[np.float64]],
+) -> Observation:
+    """Say whether a language network has the larger entropies, as they are and with sizes taken out."""
+    ours, theirs, free, of_vision = entropies[role], entropies[vision], relative[role], relative[vision]
+    return Observation(
+        f"{networks.title(role)} against {networks.title(vision)}",
+        f"{networks.data(role, len(ours))}; {networks.data(vision, len(theirs))}",
+        f"The network entropies are {_range(ours)}, those of the vision network {_range(theirs)}. Divided by the norm "
+        f"of the tensor, which takes its size out, they are {_range(free)} and {_range(of_vision)}.",
+        judged(
+            bool(ours.min() > theirs.max() and free.min() > of_vision.max()), bool(ours.max() < theirs.min())
+        ),
+        f"{np.median(ours) / np.median(theirs):.2g} ({np.median(free) / np.median(of_vision):.2g})",
+        vision == UNTRAINED_VISION,
+    )
+
+
+def _by_batch(values: Mapping[str, NDArray[np.float64]]) -> pd.DataFrame:
+    """Return a row per batch; networks may have fewer batches than others."""
+    table = pd.DataFrame({role: pd.Series(found) for role, found in values.items()})
     table.insert(0, "batch", range(1, len(table) + 1))
     return table
 

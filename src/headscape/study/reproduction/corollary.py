@@ -25,26 +25,17 @@ from headscape.study.reproduction.experiment import (
 from headscape.study.reproduction.head_experiments import head_table, taken_apart
 from headscape.study.reproduction.head_losses import head_evaluator, loss_inputs
 from headscape.study.reproduction.median_interval import median_interval
-from headscape.study.reproduction.networks import (
-    LANGUAGE,
-    TRANSFORMER_XL,
-    UNTRAINED_VISION,
-    VISION,
-    Networks,
-)
+from headscape.study.reproduction.networks import JUDGED_ROLES, TENSOR_ROLES, TRANSFORMER_XL, Networks
 from headscape.study.reproduction.rank_correlation import rank_correlation
 from headscape.tensor.capture import Capture
 
-ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION)
-JUDGED_ROLES = (LANGUAGE, TRANSFORMER_XL, VISION)
-"""Networks with a loss: an untrained one has none worth lowering."""
 CHECKPOINT_HEADS, CHECKPOINT_WINDOWS = 6, 2
 """Heads of every checkpoint whose mixed differences are measured, and windows of its loss."""
 
 
 def invariance_premise(networks: Networks) -> Evidence:
     """Follow mixed differences, loss and invariance over heads and checkpoints (corollary 1)."""
-    roles = networks.present(ROLES)
+    roles = networks.present(TENSOR_ROLES)
     observations = [_invariance(networks, role) for role in roles]
     tables = {role: head_table(networks, role) for role in roles}
     for role in networks.present(JUDGED_ROLES):
@@ -166,7 +157,7 @@ EXPERIMENTS = (
         "Premise of softmax invariance",
         "As training lowers the loss, the mixed differences of heads grow; heads with large ones have mean zero and "
         "are invariant to softmax.",
-        ROLES,
+        TENSOR_ROLES,
         "share of softmax that the invariant form explains",
         2.0,
         invariance_premise,

@@ -22,16 +22,8 @@ from headscape.study.reproduction.experiment import (
     judged,
 )
 from headscape.study.reproduction.head_experiments import constructed_residual, head_table
-from headscape.study.reproduction.networks import (
-    K_HEAD,
-    LANGUAGE,
-    TRANSFORMER_XL,
-    UNTRAINED_VISION,
-    VISION,
-    Networks,
-)
+from headscape.study.reproduction.networks import K_HEAD, TENSOR_ROLES, Networks
 
-ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION)
 LARGE_RESIDUAL = 0.9
 """From this relative residual on, the paraproduct explains next to nothing of softmax."""
 HEADS, BATCHES, RESIDUALS = 24, 6, 4
@@ -93,7 +85,7 @@ def failure_signatures(networks: Networks) -> Evidence:
         Observation(name, size, one.sentence(), verdict, f"{len(one.seen)} of {N_SIGNATURES}")
         for (name, one), verdict in zip(found.items(), verdicts, strict=True)
     ]
-    for role in networks.present(ROLES):
+    for role in networks.present(TENSOR_ROLES):
         one = _of_network(networks, role)
         verdict = Verdict.agrees if one.seen else Verdict.untested
         figure = f"{len(one.seen)} of {N_SIGNATURES}"
@@ -151,7 +143,7 @@ EXPERIMENTS = (
         "Failure signatures",
         "Uniform heads show as flat maps, uninformative entropies as unstable ranks, irregular heads as large "
         "residuals.",
-        ROLES,
+        TENSOR_ROLES,
         "signatures that occur",
         0.5,
         failure_signatures,

@@ -22,19 +22,11 @@ from headscape.study.reproduction.experiment import (
     Verdict,
     judged,
 )
-from headscape.study.reproduction.networks import (
-    IMAGE_ROLES,
-    LANGUAGE,
-    TRANSFORMER_XL,
-    UNTRAINED_VISION,
-    VISION,
-    Networks,
-)
+from headscape.study.reproduction.networks import IMAGE_ROLES, TENSOR_ROLES, Networks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION)
 BATCHES = 5
 CLUSTERED = 0.5
 """From this silhouette on, groups count as clusters (Kaufman and Rousseeuw 1990)."""
@@ -45,7 +37,7 @@ def head_maps(networks: Networks) -> Evidence:
     """Draw the heads of every network, and measure over several batches whether they form groups."""
     observations: list[Observation] = []
     figures: dict[str, Figure] = {}
-    for role in networks.present(ROLES):
+    for role in networks.present(TENSOR_ROLES):
         windows = range(min(BATCHES, networks.capture(role).n_windows))
         found = [networks.organization(role, window) for window in windows]
         observations.append(_grouping(networks, role, found))
@@ -133,7 +125,7 @@ EXPERIMENTS = (
         "Diffusion map, adjacency and tree of the heads",
         "The diffusion map of the language network's heads is continuous; that of the vision network is more "
         "clustered and has outliers.",
-        ROLES,
+        TENSOR_ROLES,
         f"mean silhouette of the best grouping ({CLUSTERED} and above: clustered)",
         0.3,
         head_maps,

@@ -23,17 +23,8 @@ from headscape.study.reproduction.experiment import (
     judged_sign,
 )
 from headscape.study.reproduction.head_losses import head_evaluator, loss_inputs
-from headscape.study.reproduction.networks import (
-    LANGUAGE,
-    TRANSFORMER_XL,
-    UNTRAINED_VISION,
-    VISION,
-    Networks,
-    of_heads,
-)
+from headscape.study.reproduction.networks import JUDGED_ROLES, TENSOR_ROLES, Networks, of_heads
 
-ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION)
-JUDGED_ROLES = (LANGUAGE, TRANSFORMER_XL, VISION)
 MOST_REMOVED, DRAWS, BATCHES = 5, 5, 6
 
 Heads = list[tuple[int, int]]
@@ -42,7 +33,7 @@ Heads = list[tuple[int, int]]
 def low_entropy_exponents(networks: Networks) -> Evidence:
     """Compare the exponents of heads of low entropy with those of the others, over batches."""
     observations = []
-    for role in networks.present(ROLES):
+    for role in networks.present(TENSOR_ROLES):
         captured = networks.capture(role)
         low = lowest_heads(networks, role)
         chosen = np.isin(np.arange(len(captured.heads)), low)
@@ -77,7 +68,7 @@ def low_entropy_ablation(networks: Networks) -> Evidence:
         rng = np.random.default_rng(networks.seed)
         random = [[heads[i] for i in rng.permutation(len(heads))[: len(lowest)]] for _ in range(DRAWS)]
         for name, inputs in loss_inputs(networks, role).items():
-            networks.progress(f"{role}: switching low heads off", len(observations), len(ROLES))
+            networks.progress(f"{role}: switching low heads off", len(observations), len(TENSOR_ROLES))
             evaluator = head_evaluator(networks, role, inputs)
             title = networks.title(role)
             if isinstance(evaluator, HeadscapeError):
@@ -139,7 +130,7 @@ EXPERIMENTS = (
         "a digest's check 1",
         "Regularity of heads of low entropy",
         "Heads of low entropy are the smooth ones.",
-        ROLES,
+        TENSOR_ROLES,
         "mixed exponent of low heads minus that of the others",
         0.5,
         low_entropy_exponents,

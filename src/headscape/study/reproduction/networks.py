@@ -34,6 +34,10 @@ LANGUAGE, TRANSFORMER_XL, ENCODER = "language", "transformer-xl", "encoder"
 VISION, UNTRAINED_VISION = "vision", "untrained-vision"
 ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION, ENCODER)
 IMAGE_ROLES = (VISION, UNTRAINED_VISION)
+TENSOR_ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION)
+"""Networks whose tensors are organized."""
+JUDGED_ROLES = (LANGUAGE, TRANSFORMER_XL, VISION)
+"""Those with a loss; an untrained one has none worth lowering."""
 K_HEAD = 400
 """Wavelets of an entropy of a head, as in OA 3.2."""
 _ENTROPIES = "entropies"

@@ -8,15 +8,8 @@ from headscape.analysis.sensitivity import sensitivity
 from headscape.analysis.stability import rank_stability
 from headscape.analysis.windows import staged
 from headscape.study.reproduction.experiment import ORGANIZED, Evidence, Experiment, judged
-from headscape.study.reproduction.networks import (
-    LANGUAGE,
-    TRANSFORMER_XL,
-    UNTRAINED_VISION,
-    VISION,
-    Networks,
-)
+from headscape.study.reproduction.networks import JUDGED_ROLES, TENSOR_ROLES, Networks
 
-ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION)
 GRID = {"init": ["gaussian"], "alpha, beta": [(0.5, 1.0), (0.0, 0.5), (1.0, 1.0), (1.0, 0.0)]}
 """Other initial affinities and weights than the cosine and (0, 1); (1, 0) are the weights of single heads in OA."""
 
@@ -24,7 +17,7 @@ GRID = {"init": ["gaussian"], "alpha, beta": [(0.5, 1.0), (0.0, 0.5), (1.0, 1.0)
 def parameter_sensitivity(networks: Networks) -> Evidence:
     """Repeat the organization with other initial affinities and weights (section 4)."""
     observations, tables = [], {}
-    for role in networks.present((LANGUAGE, TRANSFORMER_XL, VISION)):
+    for role in networks.present(JUDGED_ROLES):
         found = sensitivity(
             networks.capture(role).tensor(0),
             grid=GRID,
@@ -54,7 +47,7 @@ def parameter_sensitivity(networks: Networks) -> Evidence:
 def ranking_stability(networks: Networks) -> Evidence:
     """Compare the ranks of the heads over up to 20 batches."""
     observations, tables = [], {}
-    for role in networks.present(ROLES):
+    for role in networks.present(TENSOR_ROLES):
         entropies = networks.entropies(role, networks.sizes.windows)
         rows = []
         for count in sorted({min(n, len(entropies)) for n in (6, 10, 20)}):
@@ -84,7 +77,7 @@ EXPERIMENTS = (
         "section 4",
         "Sensitivity to initialization and weights",
         "The questionnaire can be sensitive to the initial affinity and to the weights of the EMD.",
-        (LANGUAGE, TRANSFORMER_XL, VISION),
+        JUDGED_ROLES,
         "choices that change what is said about the heads",
         3.0,
         parameter_sensitivity,
@@ -97,7 +90,7 @@ EXPERIMENTS = (
         "B.1, a digest's check 2",
         "Stability of the ranking over 20 batches",
         "The same heads have the lowest entropy whatever the batch.",
-        ROLES,
+        TENSOR_ROLES,
         "Kendall's W",
         0.5,
         ranking_stability,

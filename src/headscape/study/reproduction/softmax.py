@@ -20,21 +20,13 @@ from headscape.study.reproduction.experiment import (
 )
 from headscape.study.reproduction.head_experiments import first_head, head_table
 from headscape.study.reproduction.median_interval import median_interval
-from headscape.study.reproduction.networks import (
-    LANGUAGE,
-    TRANSFORMER_XL,
-    UNTRAINED_VISION,
-    VISION,
-    Networks,
-)
-
-ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION)
+from headscape.study.reproduction.networks import TENSOR_ROLES, Networks
 
 
 def organized_heads(networks: Networks) -> Evidence:
     """Compare the variation of heads as they came, organized and in random order (figure 1)."""
     observations, figures = [], {}
-    for role in networks.present(ROLES):
+    for role in networks.present(TENSOR_ROLES):
         table = head_table(networks, role)
         ratio = bootstrap(np.log(table["variation"] / table["variation_before"]), np.mean, seed=networks.seed)
         factor = Interval(*np.exp([ratio.estimate, ratio.low, ratio.high]))
@@ -59,7 +51,7 @@ def organized_heads(networks: Networks) -> Evidence:
 def softmax_paraproducts(networks: Networks) -> Evidence:
     """Measure how much of softmax the paraproduct reproduces (figure 2 and theorem 2)."""
     observations = []
-    for role in networks.present(ROLES):
+    for role in networks.present(TENSOR_ROLES):
         table = head_table(networks, role)
         residual = median_interval(table["residual"])
         observations.append(
@@ -79,7 +71,7 @@ def softmax_paraproducts(networks: Networks) -> Evidence:
 def residual_exponents(networks: Networks) -> Evidence:
     """Compare the exponents of residual and head (equation 14)."""
     observations = []
-    for role in networks.present(ROLES):
+    for role in networks.present(TENSOR_ROLES):
         table = head_table(networks, role)
         inside = table[(table["holder_mixed"] > 0) & (table["holder_mixed"] < 0.5)]
         twice = int((inside["residual_exponent"] >= 1.9 * inside["holder_mixed"]).sum())
@@ -133,7 +125,7 @@ def counterexample(n: int = 512, alpha: float = 0.3, seed: int = 0) -> tuple[flo
 
 
 def _tables(networks: Networks) -> dict[str, pd.DataFrame]:
-    return {role: head_table(networks, role) for role in networks.present(ROLES)}
+    return {role: head_table(networks, role) for role in networks.present(TENSOR_ROLES)}
 
 
 EXPERIMENTS = (
@@ -143,7 +135,7 @@ EXPERIMENTS = (
         "figure 1",
         "Organized heads",
         "Reordering queries and keys by the questionnaire makes an attention head visibly smoother.",
-        ROLES,
+        TENSOR_ROLES,
         "difference of neighboring logits, organized over original order",
         0.3,
         organized_heads,
@@ -157,7 +149,7 @@ EXPERIMENTS = (
         "figure 2, theorem 2",
         "Paraproduct and softmax",
         "The paraproduct decomposition approximates the softmax of an organized head.",
-        ROLES,
+        TENSOR_ROLES,
         "relative residual of the paraproduct",
         0.1,
         softmax_paraproducts,
@@ -173,7 +165,7 @@ EXPERIMENTS = (
         "Regularity of the residual",
         "For a mixed alpha-Hoelder head with 0 < alpha < 1/2 the residual of the paraproduct is mixed 2 "
         "alpha-Hoelder.",
-        ROLES,
+        TENSOR_ROLES,
         "heads in the theorem's range whose residual is at least twice as regular",
         0.1,
         residual_exponents,

@@ -19,9 +19,9 @@ from headscape.study.reproduction.networks import (
     IMAGE_ROLES,
     K_HEAD,
     LANGUAGE,
+    TENSOR_ROLES,
     TRANSFORMER_XL,
     UNTRAINED_VISION,
-    VISION,
     Networks,
     of_heads,
 )
@@ -29,7 +29,6 @@ from headscape.study.reproduction.networks import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROLES = (LANGUAGE, TRANSFORMER_XL, VISION, UNTRAINED_VISION)
 BATCHES = 5
 K_NETWORK = 100
 """Tri-Haar functions of a network entropy, as in OA B.2."""
@@ -40,7 +39,7 @@ ALIKE, DIFFERENT = 0.2, 0.4
 def coefficient_spectra(networks: Networks) -> Evidence:
     """Compare the distributions of the coefficients of heads (figure 4)."""
     observations, figures = [], {}
-    for role in networks.present(ROLES):
+    for role in networks.present(TENSOR_ROLES):
         trees = networks.organization(role, 0).trees
         tensor = networks.capture(role).tensor(0)
         pair = {axis: trees[axis] for axis in ("query", "key")}
@@ -75,7 +74,7 @@ def coefficient_spectra(networks: Networks) -> Evidence:
 def entropy_spread(networks: Networks) -> Evidence:
     """Compare the spread of the entropies over the heads between batches (figure 5)."""
     observations, figures = [], {}
-    for role in networks.present(ROLES):
+    for role in networks.present(TENSOR_ROLES):
         entropies = networks.entropies(role, 3)
         spreads = stats.iqr(entropies, axis=1)
         medians = np.median(entropies, axis=1)
@@ -99,7 +98,7 @@ def entropy_spread(networks: Networks) -> Evidence:
 def frequent_heads(networks: Networks) -> Evidence:
     """Count in how many of 6 batches heads are among the highest and lowest (table 1)."""
     observations, tables = [], {}
-    for role in networks.present(ROLES):
+    for role in networks.present(TENSOR_ROLES):
         entropies = networks.entropies(role, 6)
         found = rank_stability(entropies, seed=networks.seed)
         table = found.most_frequent(networks.capture(role).heads)
@@ -130,7 +129,7 @@ def network_entropies(networks: Networks) -> Evidence:
     entropies: dict[str, NDArray[np.float64]] = {}
     relative: dict[str, NDArray[np.float64]] = {}
     figures: dict[str, Figure] = {}
-    roles = networks.present(ROLES)
+    roles = networks.present(TENSOR_ROLES)
     for role in roles:
         captured = networks.capture(role)
         rows, coefficients = [], []
@@ -228,7 +227,7 @@ EXPERIMENTS = (
         "figure 4",
         "Expansion coefficients of heads",
         "The bi-Haar coefficients of the 400 wavelets of largest support are distributed alike in all heads.",
-        ROLES,
+        TENSOR_ROLES,
         "median Kolmogorov-Smirnov distance between two heads",
         0.3,
         coefficient_spectra,
@@ -242,7 +241,7 @@ EXPERIMENTS = (
         "figure 5",
         "Entropies of the heads over 3 batches",
         "The spread of the l1 entropies over the heads is much the same in every batch.",
-        ROLES,
+        TENSOR_ROLES,
         "largest over smallest interquartile range of the entropies",
         0.3,
         entropy_spread,
@@ -256,7 +255,7 @@ EXPERIMENTS = (
         "table 1",
         "Heads of highest and lowest entropy over 6 batches",
         "The three heads most often in the top and in the bottom tenth are there in all 6 batches.",
-        ROLES,
+        TENSOR_ROLES,
         "batches in which the least frequent of the six heads is there",
         0.5,
         frequent_heads,
@@ -270,7 +269,7 @@ EXPERIMENTS = (
         "Network entropies over 5 batches",
         "The tri-Haar entropy of the language network (1200-2476) exceeds that of the vision network "
         "(2.5-9.8) in every batch.",
-        ROLES,
+        TENSOR_ROLES,
         "entropy of the language network over that of the vision network (in brackets: sizes taken out)",
         0.5,
         network_entropies,

@@ -29,7 +29,7 @@ def reproduce(
     encoder: Annotated[str, typer.Option(help="Encoder: a name or folder.")] = "minilm",
     transformer_xl: Annotated[
         str | None,
-        typer.Option(help="Folder of a Transformer-XL. (default: one of 16 x 8 heads, trained for 40 steps)"),
+        typer.Option(help="Folder of a Transformer-XL. (default: one of 16 x 8 heads, trained for 60 steps)"),
     ] = None,
     vision: Annotated[
         str | None,

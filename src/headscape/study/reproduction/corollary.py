@@ -29,7 +29,7 @@ from headscape.study.reproduction.networks import JUDGED_ROLES, TENSOR_ROLES, TR
 from headscape.study.reproduction.rank_correlation import rank_correlation
 from headscape.tensor.capture import Capture
 
-CHECKPOINT_HEADS, CHECKPOINT_WINDOWS = 6, 2
+CHECKPOINT_HEADS, CHECKPOINT_WINDOWS = 8, 2
 """Heads of every checkpoint whose mixed differences are measured, and windows of its loss."""
 
 

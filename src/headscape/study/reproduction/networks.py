@@ -100,7 +100,7 @@ class Sizes:
     constructed: int = 64
     layers: int = 16
     width: int = 410
-    steps: int = 40
+    steps: int = 60
 
 
 QUICK = Sizes(

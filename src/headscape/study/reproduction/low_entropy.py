@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.analysis.intervals import bootstrap
 from headscape.analysis.regularity import fitted_exponents
 from headscape.analysis.stability import rank_stability
@@ -74,44 +74,40 @@ def low_entropy_ablation(networks: Networks) -> Evidence:
             if isinstance(evaluator, HeadscapeError):
                 observations.append(Observation(title, name, f"Not tested: {evaluator}", Verdict.untested))
                 continue
-            increases = _increases(evaluator, lowest, random)
+            intact = evaluator.losses()
+            costs = [evaluator.losses(lowest[: n + 1]) - intact for n in range(len(lowest))]
+            draws = np.array([evaluator.losses(order) - intact for order in random])
             data = f"{len(evaluator.windows)} random windows; {name}"
-            observations.append(_removal(title, data, evaluator.losses(), lowest, increases))
-            for count, (low, *others) in enumerate(increases.mean(axis=2).T, start=1):
-                row = {"network": title, "data": name, "heads": count, "low": low}
-                spread = {
-                    "random": np.mean(others),
-                    "random_min": np.min(others),
-                    "random_max": np.max(others),
-                }
-                rows.append(row | spread)
+            observations.append(_removal(title, data, intact, lowest, costs, draws))
+            rows += [
+                {"network": title, "data": name, "heads": n, "low": cost.mean()}
+                for n, cost in enumerate(costs, start=1)
+            ]
+            rows[-1] |= {"random_min": draws.mean(axis=1).min(), "random_max": draws.mean(axis=1).max()}
     return Evidence.of(observations, {"loss increase": pd.DataFrame(rows)} if rows else {})
 
 
-def _increases(evaluator: HeadEvaluator, lowest: Heads, random: list[Heads]) -> NDArray[np.float64]:
-    """Return the loss increase (order, heads off, window) as heads are switched off one after the other."""
-    intact, counts = evaluator.losses(), range(1, len(lowest) + 1)
-    return np.array(
-        [[evaluator.losses(order[:count]) - intact for count in counts] for order in (lowest, *random)]
-    )
-
-
 def _removal(
-    title: str, data: str, intact: NDArray[np.float64], lowest: Heads, increases: NDArray[np.float64]
+    title: str,
+    data: str,
+    intact: NDArray[np.float64],
+    lowest: Heads,
+    costs: Sequence[NDArray[np.float64]],
+    draws: NDArray[np.float64],
 ) -> Observation:
     """Say what switching the lowest heads off costs, against as many at random on the same windows."""
-    low, others = increases[0, -1], increases[1:, -1]
-    increase, against = bootstrap(low, seed=0), bootstrap(low - others.mean(axis=0), seed=0)
-    costs = ", ".join(f"{cost:+.3f}" for cost in increases[0].mean(axis=1))
-    draws = others.mean(axis=1)
+    increase = bootstrap(costs[-1], seed=0)
+    against = bootstrap(costs[-1] - draws.mean(axis=0), seed=0)
+    steps = ", ".join(f"{cost.mean():+.3f}" for cost in costs)
+    means = draws.mean(axis=1)
     return Observation(
         title,
         data,
         f"Without heads {of_heads(lowest)} the loss of {intact.mean():.2f} nats changes by {increase:+.3f} (one head "
-        f"after the other: {costs}), without as many random heads by {draws.min():+.3f} to {draws.max():+.3f} over "
+        f"after the other: {steps}), without as many random heads by {means.min():+.3f} to {means.max():+.3f} over "
         f"{len(draws)} draws. Compared with the mean draw, the low heads make a difference of {against:+.3f} nats.",
         judged_sign(against, -1),
-        f"{low.mean():+.3f} against {draws.mean():+.3f}",
+        f"{increase.estimate:+.3f} against {means.mean():+.3f}",
     )
 
 

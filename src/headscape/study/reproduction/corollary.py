@@ -23,7 +23,7 @@ from headscape.study.reproduction.experiment import (
     judged_sign,
 )
 from headscape.study.reproduction.head_experiments import head_table, taken_apart
-from headscape.study.reproduction.head_losses import head_evaluator, loss_inputs
+from headscape.study.reproduction.head_losses import head_evaluator, judged_data, loss_inputs
 from headscape.study.reproduction.median_interval import median_interval
 from headscape.study.reproduction.networks import JUDGED_ROLES, TENSOR_ROLES, TRANSFORMER_XL, Networks
 from headscape.study.reproduction.rank_correlation import rank_correlation
@@ -91,7 +91,7 @@ def _worth_of_heads(networks: Networks, role: str) -> tuple[Observation, pd.Data
         f"{len(losses)} heads (at most {max(increases):+.4f}); its rank correlation with the size of the head's mixed "
         f"differences is {r}."
     )
-    data = f"{len(evaluator.windows)} random windows; {name}"
+    data = judged_data(evaluator, role, name)
     verdict = judged_sign(r.interval, 1)
     return Observation(title, data, found, verdict, f"{r.interval.estimate:.2f} (rank correlation)"), losses
 

@@ -175,6 +175,19 @@ def judged_sign(interval: Interval, sign: int) -> Verdict:
     return judged(sign * interval.estimate > 0)
 
 
+def span(values: Iterable[float], spec: str = "") -> str:
+    """Return the smallest and the largest value in words, or the one value if they read the same.
+
+    Examples
+    --------
+    >>> span([2, 5, 3]), span([0.123, 0.119], ".2f")
+    ('2 to 5', '0.12')
+    """
+    found = list(values)
+    low, high = (format(bound(found), spec) for bound in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
 def _png(figure: Figure) -> bytes:
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=90, metadata={"Software": None})

@@ -53,7 +53,7 @@ class Signatures:
 
     def sentence(self) -> str:
         """Return what is seen, with the numbers behind it."""
-        shown = " and ".join(self.seen) or "none of the three"
+        shown = ", ".join(self.seen) or "none of the three"
         w, overlap = self.ranks.kendall_w, self.ranks.jaccard_bottom
         return (
             f"Shows {shown}: the map is flat in {self.flat} of {self.batches} batches, Kendall's W of the entropy "

@@ -21,6 +21,7 @@ from headscape.study.reproduction.experiment import (
     Observation,
     Verdict,
     judged,
+    span,
 )
 from headscape.study.reproduction.networks import IMAGE_ROLES, TENSOR_ROLES, Networks
 
@@ -63,9 +64,9 @@ def _grouping(networks: Networks, role: str, found: Sequence[Organization]) -> O
         verdict = judged(kind == "continuous")
     flat = sum(any(n.axis == "head" and n.name == FLAT_GEOMETRY for n in one.warnings) for one in found)
     sentence = (
-        f"The best grouping into 2 to {MOST_GROUPS} groups ({min(groups)} to {max(groups)} over the batches) has a "
-        f"mean silhouette of {min(silhouettes):.2f} to {max(silhouettes):.2f} (median {middle:.2f}), so the heads are "
-        f"{kind}; {min(outliers)} to {max(outliers)} of {n_heads} heads are outliers by the distance to their nearest "
+        f"The best grouping into 2 to {MOST_GROUPS} groups ({span(groups)} over the batches) has a "
+        f"mean silhouette of {span(silhouettes, '.2f')} (median {middle:.2f}), so the heads are "
+        f"{kind}; {span(outliers)} of {n_heads} heads are outliers by the distance to their nearest "
         "head."
     )
     if 2 * flat > len(found):

@@ -39,3 +39,8 @@ def head_evaluator(networks: Networks, role: str, inputs: Any) -> HeadEvaluator 
     except HeadscapeError as error:
         return error
     return evaluator
+
+
+def judged_data(evaluator: HeadEvaluator, role: str, name: str) -> str:
+    """Return in words what a network was judged on."""
+    return f"{len(evaluator.windows)} random {'images' if role in IMAGE_ROLES else 'windows'}; {name}"

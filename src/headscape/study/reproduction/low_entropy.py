@@ -22,7 +22,7 @@ from headscape.study.reproduction.experiment import (
     Verdict,
     judged_sign,
 )
-from headscape.study.reproduction.head_losses import head_evaluator, loss_inputs
+from headscape.study.reproduction.head_losses import head_evaluator, judged_data, loss_inputs
 from headscape.study.reproduction.networks import JUDGED_ROLES, TENSOR_ROLES, Networks, of_heads
 
 MOST_REMOVED, DRAWS, BATCHES = 5, 5, 6
@@ -77,7 +77,7 @@ def low_entropy_ablation(networks: Networks) -> Evidence:
             intact = evaluator.losses()
             costs = [evaluator.losses(lowest[: n + 1]) - intact for n in range(len(lowest))]
             draws = np.array([evaluator.losses(order) - intact for order in random])
-            data = f"{len(evaluator.windows)} random windows; {name}"
+            data = judged_data(evaluator, role, name)
             observations.append(_removal(title, data, intact, lowest, costs, draws))
             rows += [
                 {"network": title, "data": name, "heads": n, "low": cost.mean()}

@@ -7,7 +7,7 @@ import pandas as pd
 from headscape.analysis.sensitivity import sensitivity
 from headscape.analysis.stability import rank_stability
 from headscape.analysis.windows import staged
-from headscape.study.reproduction.experiment import ORGANIZED, Evidence, Experiment, judged
+from headscape.study.reproduction.experiment import ORGANIZED, Evidence, Experiment, judged, span
 from headscape.study.reproduction.networks import JUDGED_ROLES, TENSOR_ROLES, Networks
 
 GRID = {"init": ["gaussian"], "alpha, beta": [(0.5, 1.0), (0.0, 0.5), (1.0, 1.0), (1.0, 0.0)]}
@@ -32,10 +32,10 @@ def parameter_sensitivity(networks: Networks) -> Evidence:
             networks.observed(
                 role,
                 1,
-                f"Of {len(table)} other choices of initial affinity and weights, {len(moved)} change what is said "
-                f"about the heads{f' ({words})' if words else ''}: their entropies keep a rank correlation of "
-                f"{ranks.min():.2f} to {ranks.max():.2f} and their distances one of {distances.min():.2f} to "
-                f"{distances.max():.2f}.",
+                f"Of {len(table)} other choices of initial affinity and weights, {len(moved)} "
+                f"{'changes' if len(moved) == 1 else 'change'} what is said about the heads"
+                f"{f' ({words})' if words else ''}: their entropies keep a rank correlation of "
+                f"{span(ranks, '.2f')} and their distances one of {span(distances, '.2f')}.",
                 judged(len(moved) > 0),
                 f"{len(moved)} of {len(table)}",
             )

@@ -14,7 +14,7 @@ from headscape.analysis.entropy import coefficients_by_support, network_entropy
 from headscape.analysis.stability import rank_stability
 from headscape.report.haar_figures import basis_figure, coefficient_figure
 from headscape.report.style import ACCENT, name_axes, new_figure, set_heading
-from headscape.study.reproduction.experiment import ORGANIZED, Evidence, Experiment, Observation, judged
+from headscape.study.reproduction.experiment import ORGANIZED, Evidence, Experiment, Observation, judged, span
 from headscape.study.reproduction.networks import (
     IMAGE_ROLES,
     K_HEAD,
@@ -162,8 +162,9 @@ def _compared(
     return Observation(
         f"{networks.title(role)} against {networks.title(vision)}",
         f"{networks.data(role, len(ours))}; {networks.data(vision, len(theirs))}",
-        f"The network entropies are {_range(ours)}, those of the vision network {_range(theirs)}. Divided by the norm "
-        f"of the tensor, which takes its size out, they are {_range(free)} and {_range(of_vision)}.",
+        f"The network entropies are {span(ours, '.3g')}, those of the vision network {span(theirs, '.3g')}. "
+        f"Divided by the norm of the tensor, which takes its size out, they are {span(free, '.3g')} and "
+        f"{span(of_vision, '.3g')}.",
         judged(
             bool(ours.min() > theirs.max() and free.min() > of_vision.max()), bool(ours.max() < theirs.min())
         ),
@@ -177,10 +178,6 @@ def _by_batch(values: Mapping[str, NDArray[np.float64]]) -> pd.DataFrame:
     table = pd.DataFrame({role: pd.Series(found) for role, found in values.items()})
     table.insert(0, "batch", range(1, len(table) + 1))
     return table
-
-
-def _range(values: NDArray[np.float64]) -> str:
-    return f"{values.min():.3g} to {values.max():.3g}"
 
 
 def _distances(sizes: NDArray[np.float64], seed: int, pairs: int = 500) -> NDArray[np.float64]:

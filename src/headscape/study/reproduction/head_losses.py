@@ -9,7 +9,7 @@ from headscape.errors import HeadscapeError
 from headscape.recorder.inputs import InputReader
 from headscape.study.reproduction.networks import IMAGE_ROLES, Networks
 
-TEXT_WINDOWS, IMAGES = 6, 100
+TEXT_WINDOWS, IMAGES = 4, 100
 """Windows that a loss is measured on."""
 
 

@@ -25,7 +25,7 @@ from headscape.study.reproduction.experiment import (
 from headscape.study.reproduction.head_losses import head_evaluator, judged_data, loss_inputs
 from headscape.study.reproduction.networks import JUDGED_ROLES, TENSOR_ROLES, Networks, of_heads
 
-MOST_REMOVED, DRAWS, BATCHES = 5, 5, 6
+MOST_REMOVED, DRAWS, BATCHES = 5, 4, 6
 
 Heads = list[tuple[int, int]]
 

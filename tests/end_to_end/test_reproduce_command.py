@@ -32,7 +32,7 @@ def given(tmp_path_factory):
         path = images / ("cat", "dog", "frog")[number % 3] / f"{number}.png"
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(picture).save(path)
-    models = [str(EXAMPLES / "induction_model"), "no-such-model/"]
+    models = [str(MODEL), "no-such-model/"]
     return {"vision": str(VISION), "images": str(images), "models": models}
 
 
@@ -50,7 +50,7 @@ def test_every_experiment_runs_and_says_what_was_found(everything):
         assert evidence.observations, name
         for one in evidence.observations:
             assert one.found.endswith((".", ".)"))
-            assert any(letter.isdigit() for letter in one.found), name
+            assert one.verdict == "not tested" or any(letter.isdigit() for letter in one.found), name
     # What holds whatever the network: the energy's algebra, and the counter-example to equation 14.
     assert found.evidence["energy-field"].verdict == "agrees"
     assert found.evidence["lengths-and-texts"].verdict == "agrees"
@@ -65,9 +65,9 @@ def test_untrained_networks_are_controls_and_unreachable_models_are_not_tested(e
         seen = {one.network: one.control for one in found.evidence[name].observations}
         assert seen["small_vit"] is False
         assert seen["small ViT (random weights)"] is True
-    models = {one.network: one.verdict for one in found.evidence["key-incoherence"].observations}
-    assert models["no-such-model/"] == "not tested"
-    assert models["induction_model"] != "not tested"
+    models = [(one.network, one.verdict) for one in found.evidence["key-incoherence"].observations]
+    assert ("no-such-model/", "not tested") in models
+    assert [name for name, verdict in models if verdict != "not tested"].count("tiny_model") == 3
     ablated = [one.network for one in found.evidence["low-entropy-ablation"].observations]
     assert ablated.count("tiny_model") == 2
     assert ablated.count("small_vit") == 1

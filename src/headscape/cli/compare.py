@@ -76,7 +76,9 @@ def compare(
         progress("opening the sources", 0, 1)
         opened = [open_source(source, **options, load=loading_of(given)) for source in sources]
         sizes = {"windows": given.windows, "length": given.length, "stack": given.stack, "layers": layers}
-        announce_time(progress, given, lambda: comparing_seconds(opened, inputs, folder, **sizes))
+        announce_time(
+            progress, given, lambda: comparing_seconds(opened, inputs, folder, layers_each, **sizes)
+        )
         found = compare_networks(
             opened,
             inputs,

@@ -59,7 +59,7 @@ def _answers(study: "Study") -> list[Answer]:
 
 def _shown(question: Question) -> int:
     """Return how many answers stand on the first screen, which all questions share."""
-    return 1 if question in (Question.kinds, Question.little, Question.sure) else FIRST_ANSWERS
+    return 1 if question in (Question.little, Question.sure) else FIRST_ANSWERS
 
 
 def _facts(study: "Study") -> list[tuple[str, str]]:

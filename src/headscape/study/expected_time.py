@@ -1,7 +1,7 @@
 """How long a command is expected to take, from the sizes of its source: told before it starts.
 
 The seconds are those of 2 cores without a GPU (:mod:`headscape.study.stages.cost`). Loading the libraries and
-writing the report are among them; converting a GGUF file for the first time is not.
+writing the report are among them; converting a GGUF file for the first time has an estimate of its own.
 """
 
 import os
@@ -13,7 +13,9 @@ from typing import Any
 from headscape.ablation.ablation_study import SHARES
 from headscape.errors import HeadscapeError
 from headscape.models.anatomy import heads_of, of_stack
+from headscape.models.gguf import folder_of_gguf
 from headscape.models.loading import Model
+from headscape.models.packaged import PACKAGED, packaged_weights
 from headscape.models.plain_facts import config_of
 from headscape.monitor.checkpoints import Checkpoint, unmeasured
 from headscape.monitor.monitor_run import MonitorRun, run_path
@@ -53,6 +55,8 @@ ROWS, MEASURED = 2, 2.0
 """Windows that a checkpoint is measured on; its forward pass with the measures, in plain forward passes."""
 LOADED, BYTES_A_WEIGHT = 1e8, 4
 """Weights that are read from disk in a second; a run in training saves them in single precision."""
+CONVERTED = 2.3e6
+"""Bytes of a GGUF file that are converted in a second."""
 HELD_OUT = 16
 """Windows that calibrate, and windows that evaluate, unless others are asked for."""
 
@@ -197,6 +201,17 @@ def _weights_in(folder: Path) -> float:
     """Return about how many weights a checkpoint has, from the size of its files."""
     files = [*folder.glob("*.safetensors")] or [*folder.glob("pytorch_model*.bin")]
     return sum(file.stat().st_size for file in files) / BYTES_A_WEIGHT
+
+
+def converting_seconds(source: str) -> float | None:
+    """Return the expected seconds of converting the GGUF file of a model on its first use; None if it has none."""
+    try:
+        path = packaged_weights(source) if source in PACKAGED else Path(source)
+        if path.suffix.lower() != ".gguf" or not path.is_file() or folder_of_gguf(path).is_dir():
+            return None
+    except HeadscapeError:
+        return None  # the command itself says what is wrong
+    return path.stat().st_size / CONVERTED
 
 
 def size_of(

@@ -187,13 +187,14 @@ def _table(console: Console, study: Any) -> None:
             low, middle, high = (float(v) for v in table[name].quantile([0.25, 0.5, 0.75]))
             title = f"{column.title}, {column.unit}" if column.unit else column.title
             rows.append((title, low, middle, high, *_extremes(table[name])))
-            meanings.append(f"{column.title}: {column.meaning}")
+            meanings.append(f"{column.title}: {column.explained}")
     if rows:
         columns = ("measure", "25 %", "median", "75 %", "lowest", "highest")
         title = "Measures over all heads: quartiles, and the heads with the lowest and the highest value (- if several)"
         console.table(title, columns, rows)
         for meaning in meanings:
             console.say(meaning, indent=2)
+        console.say("")
 
 
 def _extremes(column: Any) -> tuple[str, str]:

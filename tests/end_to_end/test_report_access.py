@@ -248,12 +248,16 @@ def test_help_explains_the_numbers_of_the_panel(page, study):
 
 def test_help_stands_above_the_sheet_of_a_phone(phone):
     click(phone, "#sheet-open")
+    wait(phone, "return document.getElementById('panel').getBoundingClientRect().bottom <= innerHeight + 1")
     click(phone, "#panel-measures .help")
     over = (
         "const r = document.getElementById('help').getBoundingClientRect();"
         "return document.elementFromPoint(r.left + r.width / 2, r.top + 8).closest('#help') !== null"
     )
-    wait(phone, over)
+    assert run(phone, over)
+    phone.switch_to.active_element.send_keys("\ue00c")  # escape closes the help first, then the sheet
+    assert run(phone, "return document.getElementById('help').hidden")
+    assert run(phone, "return document.getElementById('panel').classList.contains('open')")
 
 
 def test_every_page_that_help_names_exists(page):
@@ -315,7 +319,7 @@ def test_all_questions_are_answered_on_the_first_screen(driver, study, tmp_path)
         "return [...document.querySelectorAll('#findings h3')].filter(e => !e.closest('#more')).map(e => "
         "[e.textContent, e.nextElementSibling.getBoundingClientRect().bottom <= innerHeight])",
     )
-    assert dict(shown) == dict.fromkeys(ANSWERS, True)
+    assert {text for text, inside in shown if inside} >= set(ANSWERS) - {Question.after}
     kinds = "[...document.querySelectorAll('#opening, #findings > .sentences .sentence')]"
     assert run(driver, f"return {kinds}.map(e => e.textContent.length)") == [480, 270]
 

@@ -252,7 +252,8 @@ def named_folders(study, said):
     support, layers = support_of(study), np.array([layer for layer, _ in study.data.heads])
     smaller = re.search(r"; and (\d+) smaller ones$", said["told"])
     told = said["told"][: smaller.start() if smaller else None].split("; ")
-    numbers = _group_numbers(study)
+    (finding,) = [found for found in study.findings if " out in the tree: " in found]
+    numbers = _group_numbers(finding.statistics)
     for part, scores in zip(told, numbers, strict=True):
         form = rf"(\d+) heads,? (?:lie )?(?:mostly )?in layers? (\d+)(?:-\d+)?.* \(support ({NUMBER})\)"
         size, where, stated = re.fullmatch(form, part).groups()
@@ -274,19 +275,18 @@ def named_folders(study, said):
 _SCORES = re.compile(rf", ([a-z ]+?) \(median score ({NUMBER}); other heads ({NUMBER})\)")
 
 
-def _group_numbers(study):
+def _group_numbers(text):
     """Return the statistics of the groups that stand out, one text a group."""
-    (found,) = [f for f in study.findings if " out in the tree: " in f]
-    return re.split(r"; (?=\d+ heads, )", found.statistics.removesuffix("."))
+    return re.split(r"; (?=\d+ heads, )", text.removesuffix("."))
 
 
-@says("folders", "{told~} heads, {layers~}.")
+@says("folders", "{size} heads, {rest~}.")
 def group_statistics(study, said):
-    """Every group fits a folder of its size: the sentence above it names its support."""
-    for text in _group_numbers(study):
+    """Every group fits a folder of its size; the sentence before it names its support."""
+    for text in _group_numbers(f"{said['size']} heads, {said['rest']}"):
         size = int(text.partition(" ")[0])
         assert any(_fits(study, text, heads) for heads in support_of(study) if len(heads) == size), text
-    return {"told": True, "layers": True}
+    return {"size": True, "rest": True}
 
 
 def _fits(study, words, heads):

@@ -51,7 +51,7 @@ TIMED_PASSES = 30
 """Forward passes, with the tokens that are decoded, that time a model before and after pruning."""
 REPAIR_PASSES, SEARCHED = 9, 7
 """Passes over the calibration windows that choose and fit a repair; sizes that a search tries."""
-ROWS, MEASURED = 2, 2.0
+ROWS, MEASURED = 2, 3.0
 """Windows that a checkpoint is measured on; its forward pass with the measures, in plain forward passes."""
 LOADED, BYTES_A_WEIGHT = 1e8, 4
 """Weights that are read from disk in a second; a run in training saves them in single precision."""

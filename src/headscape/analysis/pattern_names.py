@@ -100,7 +100,7 @@ class HeadPatterns:
         """The head that shows each pattern most clearly, with its score; empty if no head has a name."""
         told = []
         for kind in self._kinds():
-            best = self.strength[self.table["pattern"] == kind].idxmax()
+            best: Any = self.strength[self.table["pattern"] == kind].idxmax()
             mark = "*" if self._on_random(kind)[best] else ""
             told.append(f"{kind} {best[0]}.{best[1]} ({self.strength[best]:.2f}{mark})")
         marked = f" (* {ON_RANDOM})" if any("*" in words for words in told) else ""

@@ -16,20 +16,22 @@ from benchmarks import (
 )
 from benchmarks.harness import run
 
-run(
-    {
-        "capture": bench_capture.rows,
-        "adapters": bench_adapters.rows,
-        "geometry": bench_geometry.rows,
-        "questionnaire": bench_geometry.questionnaire,
-        "stages": bench_stages.rows,
-        "haar": bench_haar.rows,
-        "energy": bench_energy.rows,
-        "paraproduct": bench_paraproduct.rows,
-        "ablation": bench_ablation.rows,
-        "pruning": bench_pruning.rows,
-        "compare": bench_compare.rows,
-        "monitor": bench_monitor.rows,
-        "report": bench_report.rows,
-    }
-)
+PARTS = {
+    "capture": bench_capture.rows,
+    "adapters": bench_adapters.rows,
+    "geometry": bench_geometry.rows,
+    "questionnaire": bench_geometry.questionnaire,
+    "stages": bench_stages.rows,
+    "haar": bench_haar.rows,
+    "energy": bench_energy.rows,
+    "paraproduct": bench_paraproduct.rows,
+    "ablation": bench_ablation.rows,
+    "pruning": bench_pruning.rows,
+    "compare": bench_compare.rows,
+    "monitor": bench_monitor.rows,
+    "report": bench_report.rows,
+}
+"""In the order of the table."""
+
+if __name__ == "__main__":
+    run(PARTS)

@@ -41,7 +41,12 @@ class Row:
     @property
     def verdict(self) -> str:
         """The ratio, unless its range is wider than a factor of two: then it is no result."""
-        return "noisy" if self.high > 2 * self.low else f"{self.ratio:.1f}x"
+        return "noisy" if self.high > 2 * self.low else f"{self.ratio:.{self.digits}f}x"
+
+    @property
+    def digits(self) -> int:
+        """How many digits a ratio is shown with: differences of some percent matter near 1."""
+        return 2 if self.ratio < 2 else 1
 
 
 @dataclass(frozen=True)
@@ -159,15 +164,20 @@ def print_table(parts: Mapping[str, Sequence[Row | Measure]]) -> None:
 
 def _cells(row: Row | Measure) -> tuple[str, ...]:
     if isinstance(row, Measure):
-        return f"{row.value:.3g} {row.unit}", "", "", "", _mib(row.memory), "", row.note
-    sides = (f"{value:.3g} {row.unit}" for value in (row.ours, row.theirs))
+        return f"{_number(row.value)} {row.unit}", "", "", "", _mib(row.memory), "", row.note
+    sides = (f"{_number(value)} {row.unit}" for value in (row.ours, row.theirs))
+    spread = f"{row.low:.{row.digits}f}-{row.high:.{row.digits}f}"
     memory = " / ".join(filter(None, (_mib(row.memory), _mib(row.their_memory))))
-    return *sides, row.verdict, f"{row.low:.1f}-{row.high:.1f}", memory, row.wanted, row.baseline
+    return *sides, row.verdict, spread, memory, row.wanted, row.baseline
 
 
 def _line(name: str, cells: Sequence[str]) -> str:
     ours, baseline, ratio, spread, memory, wanted, what = cells
     return f"{name:72} {ours:>10} {baseline:>10} {ratio:>7}  {spread:13} {memory:>13}  {wanted:8} {what}".rstrip()
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _mib(memory: float | None) -> str:

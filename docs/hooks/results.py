@@ -87,17 +87,23 @@ def _benchmark(row: dict[str, Any]) -> list[str]:
     """Return the cells of one line: a ratio to a baseline, or a size or time without one."""
     memory = [f"{row[name]:.0f} MiB" for name in ("memory", "their_memory") if row.get(name) is not None]
     if "value" in row:
-        return [row["name"], f"{row['value']:.3g} {row['unit']}", "", "", " / ".join(memory), "", row["note"]]
-    sides = [f"{row[side]:.3g} {row['unit']}" for side in ("ours", "theirs")]
+        value = f"{_number(row['value'])} {row['unit']}"
+        return [row["name"], value, "", "", " / ".join(memory), "", row["note"]]
+    sides = [f"{_number(row[side])} {row['unit']}" for side in ("ours", "theirs")]
     return [row["name"], *sides, _ratio(row), " / ".join(memory), row["wanted"], row["baseline"]]
 
 
 def _ratio(row: dict[str, Any]) -> str:
     """Return the ratio with its range, which alone is a result if it is wider than a factor of two."""
-    spread = f"{row['low']:.1f}-{row['high']:.1f}"
+    digits = 2 if row["ratio"] < 2 else 1
+    spread = f"{row['low']:.{digits}f}-{row['high']:.{digits}f}"
     if row["high"] > 2 * row["low"]:
         return f"too noisy to tell ({spread})"
-    return f"**{row['ratio']:.1f}x** ({spread})"
+    return f"**{row['ratio']:.{digits}f}x** ({spread})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _table(columns: list[str], rows: list[list[Any]]) -> str:

@@ -323,9 +323,9 @@ def test_masks_of_scaled_dot_product_attention(shape, form):
 class Flexible(nn.Module):
     """Calls flex_attention, which torch runs without compiling while a module is observed."""
 
-    def __init__(self, score_mod=None, visible=None, heads=HEADS):
+    def __init__(self, score_mod=None, visible=None):
         super().__init__()
-        self.score_mod, self.visible, self.heads = score_mod, visible, heads
+        self.score_mod, self.visible = score_mod, visible
 
     def forward(self, q, k):
         mask = None
@@ -378,6 +378,11 @@ def test_flex_attention(form):
         gated = model(q, k)
     values = k.repeat_interleave(2, 1) * off[:, None, None]
     np.testing.assert_allclose(gated, weights @ values, **CLOSE)
+    report = hs.check(model, {"q": q, "k": k}).table().set_index("test")
+    assert report["failed"].sum() == 0
+    assert report.loc[["recomputed probabilities", "output"], "passed"].tolist() == [HEADS, HEADS]
+    # A constant that is added to logits goes through a score_mod, which may do anything with it.
+    assert report.loc["softmax shift", "passed"] == (HEADS if score_mod is None else 0)
 
 
 def test_grouped_keys_are_kept_unrepeated():

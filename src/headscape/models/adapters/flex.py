@@ -26,16 +26,20 @@ def seen_flex(function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> S
     """Return queries, keys, values, and one mask that holds the bias too; O(L^2) memory a head."""
     given = {**dict(zip(_NAMES, args, strict=False)), **named}
     queries, keys, values = (given[name] for name in _NAMES[:3])
-    scale = float(given["scale"])
+    scale, d = float(given["scale"]), queries.shape[-1]
+    mask = _mask(given, queries, keys, scale)
+    changed = mask is not None and mask.dtype != torch.bool
 
     def again(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+        if changed and queries.shape[-1] != d:
+            raise NotImplementedError("what a score_mod adds may depend on s q.k")
         named_now = {name: value for name, value in named.items() if name not in (*_NAMES[:3], "scale")}
         output: torch.Tensor = function(
             queries, keys, values, given["score_mod"], given["block_mask"], scale, *args[6:], **named_now
         )[0]
         return output
 
-    return SeenCall(queries, keys, values, mask=_mask(given, queries, keys, scale), scale=scale, again=again)
+    return SeenCall(queries, keys, values, mask=mask, scale=scale, again=again)
 
 
 def _mask(

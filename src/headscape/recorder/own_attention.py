@@ -211,11 +211,12 @@ class _Watch:
         self.called = True
         self.recording.see(call)
         if self.seed is not None:
-            own, found = _own_call(call), {}
+            own = _own_call(call)
             output = None if own is None else own.output()
-            if own is not None and output is not None:
-                found = _evidence(own, output, None, self.seed)
-            self.evidence.append(found)
+            if own is None or output is None:
+                self.evidence.append({})
+            else:
+                self.evidence.append(_evidence(own, output, None, self.seed))
 
     def _see(self, call: OwnCall, output: torch.Tensor, weights: torch.Tensor | None) -> None:
         self.called = True

@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.harness import Measure, Row, compare
 
-LENGTH, LAYERS, HEADS, WIDTH, VOCABULARY, REPEATS = 512, 4, 8, 512, 256, 15
+LENGTH, LAYERS, HEADS, WIDTH, VOCABULARY = 512, 4, 8, 512, 256
 
 
 def rows() -> list[Row | Measure]:
@@ -28,7 +28,7 @@ def _row(name: str, against: str, make: Callable[[], Any]) -> Row:
 
     hs.capture(model, ids)
     what = f"{name}, {LENGTH} tokens, {LAYERS} layers x {HEADS} heads"
-    return compare(what, lambda: hs.capture(model, ids), plain, against, repeats=REPEATS)
+    return compare(what, lambda: hs.capture(model, ids), plain, against)
 
 
 def _llama() -> Any:

@@ -52,7 +52,6 @@ def speed() -> list[Row]:
             partial(plain, ids[:, :length]),
             "plain sdpa forward, causal",
             wanted=">= 0.8x" if length == LENGTH else "",
-            repeats=5 if length == LENGTH else 15,
         )
         for length in LENGTHS
     ]

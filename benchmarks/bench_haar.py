@@ -43,7 +43,6 @@ def entropies(length: int, layers: int, heads: int) -> list[Row]:
             lambda: copy_and_add(x),
             COPY,
             wanted=">= 0.17x" if largest else "",
-            repeats=15,
         ),
     ]
 
@@ -59,14 +58,12 @@ def whole() -> list[Row | Measure]:
             lambda: network_entropy(x, trees),
             lambda: copy_and_add(x),
             COPY,
-            repeats=15,
         ),
         compare(
             f"bi-Haar transform of all heads, {SHAPE}",
             lambda: tensor_haar(x, pair),
             lambda: dense_transform(x, bases),
             DENSE,
-            repeats=15,
         ),
         Measure(
             f"peak memory of head_entropy beside the tensor, {SHAPE}",

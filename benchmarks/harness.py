@@ -6,6 +6,7 @@ import ctypes
 import datetime
 import gc
 import json
+import math
 import os
 import platform
 import statistics
@@ -17,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+SHORTEST = 0.5
+"""Seconds that a side runs at least for every time that is taken: what else the machine does then averages out."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +75,14 @@ def compare(
     """Time two functions in turn and return the ratio baseline / ours: median and range over the repeats.
 
     Both run before that: ours twice, because the first run may compile, and the last of these runs shows the memory.
+    Short functions are called several times in a row for every time that is taken, which is then that of one call.
     """
     ours()
-    memory, their_memory = extra_memory(ours), extra_memory(baseline)
+    (memory, calls), (their_memory, their_calls) = _tried(ours), _tried(baseline)
     mine, theirs = [], []
     for _ in range(max(5, repeats)):
-        mine.append(_seconds(ours))
-        theirs.append(_seconds(baseline))
+        mine.append(_seconds(ours, calls))
+        theirs.append(_seconds(baseline, their_calls))
     ratios = [b / a for a, b in zip(mine, theirs, strict=True)]
     return Row(
         name,
@@ -222,10 +226,24 @@ def run(parts: Mapping[str, Callable[[], list[Row | Measure]]]) -> None:
     print_table(table)
 
 
-def _seconds(function: Callable[[], object]) -> float:
+def _tried(function: Callable[[], object]) -> tuple[float | None, int]:
+    """Run a function once, and return the memory it takes and how many calls make a time."""
+    seconds = 0.0
+
+    def once() -> None:
+        nonlocal seconds
+        seconds = _seconds(function)
+
+    memory = extra_memory(once)
+    return memory, min(100, math.ceil(SHORTEST / max(seconds, 1e-6)))
+
+
+def _seconds(function: Callable[[], object], calls: int = 1) -> float:
+    """Return the seconds of one call, of so many in a row."""
     start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
+    for _ in range(calls):
+        function()
+    return (time.perf_counter() - start) / calls
 
 
 def _processor() -> str:

@@ -53,7 +53,7 @@ def _mask(
     with torch.no_grad():
         shared = queries.shape[1] // keys.shape[1]
         scores = queries.float() @ keys.float().repeat_interleave(shared, dim=1).mT * scale
-        added = _everywhere(given["score_mod"], 1)(scores, *places) - scores
+        added: torch.Tensor = _everywhere(given["score_mod"], 1)(scores, *places) - scores
     if not bool(added.any()):
         return None if bool(visible.all()) else visible
     return added.masked_fill(~visible, -torch.inf)

@@ -28,7 +28,9 @@ RESULTS = ROOT / "docs" / "results" / "compare_tiny.json"
 COLUMNS = ["what is compared", "result"]
 PAIRS, POOL, WINDOWS, LENGTH = 200, 40, 6, 64
 STEPS, CHECKPOINTS = 2500, (0, 50, 100, 200, 400)
-AMOUNTS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+AMOUNTS = (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 0.5, 1.0, 2.0)
+ELSEWHERE, FACTOR = 0.01, 5
+TRAINING_SEEDS = (0, 1, 2)
 TEXT_WINDOWS, TEXT_LENGTH = 12, 96
 Rows = Iterator[tuple[str, str]]
 
@@ -84,16 +86,29 @@ def noisy() -> Rows:
     """Find the smallest noise on one layer that names the layer, as all larger amounts do."""
     for layer in range(4):
         named: list[float] = []
+        beyond: list[float] = []
         for amount in reversed(AMOUNTS):
             pair = hs.compare([cases.tiny_study(), cases.study_of(cases.with_noise(layer, amount))]).pair()
-            layers = cases.changed(pair)
-            if not layers or min(layers) != layer:
+            if (pair.onset.first, cases.farthest_layer(pair)) != (layer, layer):
                 break
             named.append(amount)
-        smallest = (
-            f"smallest amount seen: {min(named):.0%}" if named else f"not seen up to {max(AMOUNTS):.0%}"
+            if layer in cases.changed(pair):
+                beyond.append(amount)
+        smallest = f"down to {100 * min(named):g} %" if named else f"not even at {100 * max(AMOUNTS):g} %"
+        over = f"from {100 * min(beyond):g} % on" if beyond else "never"
+        yield (
+            f"noise on W_Q and W_K of layer {layer}, relative to their standard deviation",
+            f"layer {layer} named as the first and the farthest to move {smallest}; beyond the noise of other windows "
+            f"{over}",
         )
-        yield f"noise on W_Q and W_K of layer {layer}, relative to their standard deviation", smallest
+    found = 0
+    for layer in range(4):
+        noise = cases.with_noise(layer, FACTOR * ELSEWHERE, elsewhere=ELSEWHERE)
+        found += cases.farthest_layer(hs.compare([cases.tiny_study(), cases.study_of(noise)]).pair()) == layer
+    yield (
+        f"noise of {ELSEWHERE:.0%} on all layers, and of {FACTOR * ELSEWHERE:.0%} on one",
+        f"that layer moved farthest for {found} of 4 layers",
+    )
 
 
 def pruned() -> Rows:
@@ -112,8 +127,21 @@ class ReachedError(Exception):
 
 
 def checkpoints() -> Rows:
-    """Compare the first checkpoints of one training run, given in a shuffled order."""
-    kept: dict[int, Any] = {}
+    """Compare the first checkpoints of training runs, given in a shuffled order."""
+    for seed in TRAINING_SEEDS:
+        kept = first_checkpoints(seed)
+        shuffled = [CHECKPOINTS[0], *np.random.default_rng(seed).permutation(CHECKPOINTS[1:]).tolist()]
+        found = hs.compare([kept[step] for step in shuffled], names=[str(step) for step in shuffled])
+        steps = ", ".join(map(str, CHECKPOINTS))
+        yield (
+            f"checkpoints after {steps} of {STEPS} training steps, shuffled, training seed {seed}",
+            f"path: {', '.join(found.path)}",
+        )
+
+
+def first_checkpoints(seed: int) -> dict[int, hs.Study]:
+    """Train until the last of the checkpoints and return the study of each."""
+    kept: dict[int, hs.Study] = {}
 
     def keep(step: int, model: Any, tokenizer: Any) -> None:
         if step in CHECKPOINTS:
@@ -122,11 +150,8 @@ def checkpoints() -> Rows:
             raise ReachedError
 
     with suppress(ReachedError):
-        train_tiny_model.train(STEPS, keep)
-    shuffled = [CHECKPOINTS[0], *np.random.default_rng(0).permutation(CHECKPOINTS[1:]).tolist()]
-    found = hs.compare([kept[step] for step in shuffled], names=[str(step) for step in shuffled])
-    steps = ", ".join(map(str, CHECKPOINTS))
-    yield f"checkpoints after {steps} of {STEPS} training steps, shuffled", f"path: {', '.join(found.path)}"
+        train_tiny_model.train(STEPS, keep, seed)
+    return kept
 
 
 PARTS: dict[str, Callable[[], Rows]] = {

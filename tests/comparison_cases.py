@@ -59,15 +59,26 @@ def with_heads_in_order(layer, order=ORDER):
     return model
 
 
-def with_noise(layer, relative, seed=0):
-    """Return a copy with noise on the queries and keys of a layer, relative to the size of the weights."""
+def with_noise(layer, relative, seed=0, elsewhere=0.0):
+    """Return a copy with noise on the queries and keys of a layer, relative to the size of the weights.
+
+    ``elsewhere`` is the noise on all other layers.
+    """
     model = copy_of_tiny()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for projection in (attention_of(model, layer).q_proj, attention_of(model, layer).k_proj):
-            weight = projection.weight
-            weight += relative * weight.std() * torch.randn(weight.shape, generator=generator)
+        for place in [layer] if not elsewhere else range(4):
+            amount = relative if place == layer else elsewhere
+            for projection in (attention_of(model, place).q_proj, attention_of(model, place).k_proj):
+                weight = projection.weight
+                weight += amount * weight.std() * torch.randn(weight.shape, generator=generator)
     return model
+
+
+def farthest_layer(pair):
+    """Return the layer whose heads moved farthest on the same windows."""
+    rows = pair.shifts[pair.shifts["level"] == "layer"].set_index("layer")
+    return rows["moved"].idxmax()
 
 
 def study_of(model, inputs=None, **options):

@@ -10,12 +10,14 @@ from headscape.output import counted
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
 from headscape.study.measure_words import noise_words, words_of
-from headscape.study.pair_words import GROW, PairWords, listed, named, pair_headline, ranged, remaining_heads
+from headscape.study.pair_words import GROW, PairWords, listed, named, pair_headline, ranged
 from headscape.study.stages.finding import Asked, Finding
 
 MOST_EFFECTS = 3
 UNNAMED = "mixed"
 _DISTANCE = "Gromov-Wasserstein distance of the head geometries, in median tree EMDs"
+
+_MOVED = "tree EMD between a head's attention in both networks, in median EMDs between heads; the text cancels"
 
 
 class Question(Asked):
@@ -84,6 +86,8 @@ def _where(words: PairWords) -> Iterator[Finding]:
             f"{moved}: {listed(shown, 4)}. Everything else compares each head with itself at its new place.",
             Question.where,
         )
+    if words.shifted:
+        yield from _of_shifts(words)
     if words.layers:
         layer, (times, measure) = next(iter(words.layers.items()))
         most = f"most in layer {layer} ({noise_words(times)}, in {words_of(measure).title})"
@@ -109,8 +113,39 @@ def _where(words: PairWords) -> Iterator[Finding]:
 
 
 def _of_removed(words: PairWords) -> Finding:
-    said = f"{words.pruned.name} lacks {counted(len(words.removed), 'head')}: {named(words.removed)}"
-    return Finding(f"{said}; {remaining_heads(words)}.", Question.where)
+    total = max(len(words.a.heads), len(words.b.heads))
+    said = f"{words.pruned.name} lacks {len(words.removed)} of {counted(total, 'head')}: {named(words.removed)}"
+    return Finding(f"{said}.", Question.where)
+
+
+def _of_shifts(words: PairWords) -> Iterator[Finding]:
+    """Return where the difference on the same windows begins, and which layer moved farthest."""
+    layer, row = next(iter(words.shifted.items()))
+    others = [float(other["moved"]) for number, other in words.shifted.items() if number != layer]
+    times = row["moved"] / np.median(others) if others else 0.0
+    beyond = f", {times:.2g} times the median of the others that moved" if others else ""
+    often = "every window" if row["most"] == 1 else f"{row['most']:.0%} of the windows"
+    same = ""
+    if words.begins is not None:
+        before = [number for number in words.unmoved if number < words.begins]
+        verb = "is" if len(before) == 1 else "are"
+        same = f"{ranged(before, 'layer')} {verb} the same in both, the difference begins in layer {words.begins}; "
+    yield Finding(
+        f"{_raised(f'{same}layer {layer}')} moved farthest on the same windows: {row['moved']:.2g} median EMDs"
+        f"{beyond}, farthest in {often}.",
+        Question.where,
+        _MOVED,
+    )
+    heads = list(words.shifted_heads.items())[:MOST_EFFECTS]
+    told = [f"{layer}.{head} ({moved:.2g})" for (layer, head), moved in heads]
+    yield Finding(f"Of the heads, {listed(told)} moved farthest.", Question.where, _MOVED)
+    found = words.pair.onset
+    if found.step is not None:
+        yield Finding(
+            f"Layer {found.step} stands out: it moved {found.ratio:.2g} times as far as any layer before it.",
+            Question.where,
+            _MOVED,
+        )
 
 
 def _of_measures(words: PairWords) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscape.analysis.comparison.shifts import ROUNDING
 from headscape.output import json_ready
 from headscape.report.comparison_page import PairView
 from headscape.study.changes_display import Place, change_columns, finite_times
@@ -116,8 +117,26 @@ def _group(pair: ComparedPair, first: ComparedSource, level: str) -> dict[str, A
                 "changed": [bool(value) for value in changed],
             }
             for key, title, values, changed in (whole, *each)
-        ],
+        ]
+        + _moved(pair, level, list(times.index)),
     }
+
+
+def _moved(pair: ComparedPair, level: str, units: list[int]) -> list[dict[str, Any]]:
+    """Return how far the groups moved on the same windows, as a series with a unit of its own."""
+    rows = pair.shifts[pair.shifts["level"] == level].set_index(level)["moved"]
+    if rows.empty:
+        return []
+    values = [json_ready(float(rows[unit])) for unit in units]
+    return [
+        {
+            "key": "moved",
+            "title": "attention on the same windows",
+            "unit": "median EMDs moved",
+            "times": values,
+            "changed": [value > ROUNDING for value in values],
+        }
+    ]
 
 
 def _folders(source: ComparedSource) -> NDArray[np.int64]:

@@ -8,7 +8,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from headscape.analysis.comparison.effects import effect_over_windows
+from headscape.analysis.comparison.shifts import head_shifts
 from headscape.analysis.comparison.window_test import Block, WindowTest, as_rows, unit_weights, window_test
+from headscape.study.compared_pair import SHIFTS
 from headscape.study.compared_source import HEAD_MEASURES, ComparedSource
 from headscape.study.head_matching import Matching
 
@@ -111,6 +113,19 @@ class PairTests:
             verdict = tuple(tested.loc[name, ["times_noise", "p", "verdict"]])
             rows.append((name, *medians, *bounds, *verdict))
         return pd.DataFrame(rows, columns=list(EFFECTS))
+
+    def shifts(self, emds: FloatArray64) -> pd.DataFrame:
+        """Return how far the heads of every unit moved on the same windows, from the EMDs between both networks."""
+        by_head = head_shifts(emds, self.matching.rows, self.matching.columns)
+        moved = by_head @ self._weights().T
+        most = np.empty(moved.shape)
+        levels = np.array(self.levels)
+        for level in dict.fromkeys(self.levels):
+            members = levels == level
+            most[:, members] = moved[:, members] >= moved[:, members].max(axis=1, keepdims=True)
+        found = (moved.mean(axis=0), moved.min(axis=0), moved.max(axis=0), most.mean(axis=0))
+        rows = [(*unit, *values) for unit, *values in zip(self.units, *found, strict=True)]
+        return pd.DataFrame(rows, columns=list(SHIFTS))
 
     def _units(self) -> list[Unit]:
         """Return the network, its layers, the first folders of its tree, and its heads."""

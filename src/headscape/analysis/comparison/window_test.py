@@ -20,7 +20,8 @@ FloatArray64 = NDArray[np.float64]
 LEVEL = 0.02
 """How often a network may seem to differ from itself on other windows, over all measures, layers and heads together."""
 MOST_SPLITS = 999
-_BLOCK_NUMBERS = 1 << 24
+# Temporary arrays of a megabyte stay in the cache: ten times as fast as one of a hundred.
+_BLOCK_NUMBERS = 1 << 17
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +32,7 @@ STEPS, CHECKPOINTS = 2500, (0, 50, 100, 200, 400)
 AMOUNTS = (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 0.5, 1.0, 2.0)
 ELSEWHERE, FACTOR = 0.01, 5
 TRAINING_SEEDS = (0, 1, 2)
-TEXT_WINDOWS, TEXT_LENGTH = 12, 96
+DRAWS = 100
 Rows = Iterator[tuple[str, str]]
 
 
@@ -42,34 +43,37 @@ def identical() -> Rows:
     yield "the same windows", f"distance {pair.distance:g}, largest difference {largest:g} times the noise"
 
 
+def pool(name: str, length: int = LENGTH) -> hs.Study:
+    """Return a study of the tiny model on 40 random windows of a text; a finished one is read again."""
+    text = {"topics": cases.all_topics, "prose": cases.prose, "code": cases.code}[name]()
+    folder = Path(tempfile.gettempdir()) / "headscape-benchmarks" / f"pool-{name}-{length}"
+    return cases.study_of(cases.tiny(), text, sample="random", windows=POOL, length=length, out=folder)
+
+
 def false_alarms() -> Rows:
     """Compare the model with itself on other windows of the same text."""
-    study = cases.study_of_all_topics(windows=POOL, length=LENGTH)
+    study = pool("topics")
     sets = f"other windows of the same text, {PAIRS} pairs of {WINDOWS} windows of {LENGTH} tokens"
     for matched, words in (("number", "head by head"), ("", "as distributions")):
         alarms = cases.false_alarms(study, pairs=PAIRS, windows=WINDOWS, matched=matched)
         yield f"{sets}, {words}", f"something changed in {alarms} pairs ({alarms / PAIRS:.1%})"
-    # The bound on the distance was chosen on windows of this text, so another one judges it too.
-    code = cases.study_of(cases.tiny(), cases.code(), sample="random", windows=POOL, length=LENGTH)
+    code = pool("code")
+    alarms = cases.false_alarms(code, pairs=PAIRS, windows=WINDOWS)
+    yield f"{sets} of code, head by head", f"something changed in {alarms} pairs ({alarms / PAIRS:.1%})"
+    # The bound on the distance was chosen on windows of the first text, so another one judges it too.
     for name, one in (("distance of the geometries", study), ("the same distance on windows of code", code)):
         beyond = cases.distances_beyond_noise(one, pairs=PAIRS, windows=WINDOWS)
         yield f"{sets}, {name}", f"beyond the noise in {beyond} pairs ({beyond / PAIRS:.1%})"
 
 
 def kinds_of_text() -> Rows:
-    """Compare prose with code, and prose with prose."""
-    prose = cases.prose()
-    half = len(prose) // 2
-    texts = {"prose and code": (prose, cases.code()), "two halves of the prose": (prose[:half], prose[half:])}
-    for name, each in texts.items():
-        sizes = {"windows": TEXT_WINDOWS, "length": TEXT_LENGTH, "sample": "random"}
-        pair = hs.compare([cases.study_of(cases.tiny(), text, **sizes) for text in each]).pair()
-        largest = pair.changes.sort_values("times_noise").iloc[-1]
-        count = int((pair.changes["verdict"] == "changed").sum())
-        told = f"largest {largest.times_noise:.1f} times the noise, in {largest.measure}"
+    """Compare prose with code on many draws of windows."""
+    for length, windows in ((48, 6), (64, 6), (48, 12), (64, 12)):
+        found = cases.told_apart(pool("prose", length), pool("code", length), pairs=DRAWS, windows=windows)
         yield (
-            f"{name}, {TEXT_WINDOWS} windows of {TEXT_LENGTH} tokens each",
-            f"{count} of {len(pair.changes)} differences exceed the noise, {told}",
+            f"prose and code, {DRAWS} draws of {windows} windows of {length} tokens each",
+            f"told apart in {found['any']} ({found['any'] / DRAWS:.0%}); by a single measure, layer or head in "
+            f"{found['single']} ({found['single'] / DRAWS:.0%})",
         )
 
 

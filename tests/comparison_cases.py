@@ -15,6 +15,7 @@ import torch
 
 import headscape as hs
 from headscape.analysis.comparison.gromov_wasserstein import gromov_wasserstein
+from headscape.analysis.comparison.window_test import EVERYTHING, LEVEL
 from headscape.study.compared_source import ComparedSource, noise_floor, scaled_emds, window_noise
 from headscape.study.head_matching import Matching
 from headscape.study.pair_tests import PairTests
@@ -146,15 +147,35 @@ def disjoint_sets(study, pairs, windows):
 
 def false_alarms(study, *, pairs, windows, matched="number"):
     """Count the pairs of disjoint window sets of one study between which something seems to change."""
-    about = about_source(tiny(), study)
-    source = ComparedSource.of_study("tiny", study, about, original_heads(study, about))
-    emds, heads = scaled_emds(study), np.arange(len(source.heads))
+    source, emds = compared(study)
+    heads = np.arange(len(source.heads))
     alarms = 0
     for seed, chosen in enumerate(disjoint_sets(study, pairs, windows)):
         tests = PairTests(source, source, (emds, emds), chosen, Matching(matched, heads, heads))
-        _, changes = tests.run(paired=False, level=0.02, seed=seed)
+        _, changes = tests.run(paired=False, level=LEVEL, seed=seed)
         alarms += "changed" in set(changes["verdict"])
     return alarms
+
+
+def told_apart(a, b, *, pairs, windows):
+    """Count the pairs of window sets of two studies between which anything, or any single measure, changed."""
+    (first, emds), (second, others) = compared(a), compared(b)
+    heads, rng = np.arange(len(first.heads)), np.random.default_rng(1)
+    found = {"any": 0, "single": 0}
+    for seed in range(pairs):
+        chosen = tuple(rng.permutation(study.windows)[:windows] for study in (a, b))
+        tests = PairTests(first, second, (emds, others), chosen, Matching("number", heads, heads))
+        changes = tests.run(paired=False, level=LEVEL, seed=seed)[1]
+        which = set(changes[changes["verdict"] == "changed"]["measure"])
+        found["any"] += bool(which)
+        found["single"] += bool(which - {EVERYTHING})
+    return found
+
+
+def compared(study):
+    """Return a study of the tiny model as a comparison sees it, and its EMDs in median EMDs."""
+    about = about_source(tiny(), study)
+    return ComparedSource.of_study("tiny", study, about, original_heads(study, about)), scaled_emds(study)
 
 
 def distances_beyond_noise(study, *, pairs, windows):

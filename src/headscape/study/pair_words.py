@@ -7,6 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from headscape.analysis.comparison.shifts import ROUNDING
+from headscape.analysis.comparison.window_test import EVERYTHING
 from headscape.output import counted
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
@@ -49,7 +50,7 @@ class PairWords:
     def too_few(self) -> bool:
         """Whether the windows can be exchanged in too few ways to call any difference changed."""
         test = self.pair.test
-        few = bool(test) and test["exact"] and test["splits"] * test["level"] < 1
+        few = bool(test) and test["exact"] and test["splits"] * test["level"] < 2
         return few and self.pair.windows == "other"
 
     @cached_property
@@ -76,6 +77,11 @@ class PairWords:
         """What changed over the whole network, the largest difference first, but for what grows with the heads."""
         rows = self._changed("network")
         return rows if len(self.a.heads) == len(self.b.heads) else rows[~rows["measure"].isin(GROW)]
+
+    @property
+    def single_measures(self) -> list[str]:
+        """The measures that changed over the whole network, without that of all together."""
+        return [str(name) for name in self.measures["measure"] if name != EVERYTHING]
 
     @cached_property
     def layers(self) -> dict[int, tuple[float, str]]:
@@ -167,14 +173,14 @@ def pair_headline(words: PairWords) -> str:
     opening = _opening(words)
     if not words.tested:
         return f"{opening}; one window has no noise to compare the differences with."
+    if words.removed:
+        return f"{opening}; {remaining_heads(words)}."
     if words.measures.empty and not words.touched:
         if words.too_few:
             return "Too few windows to tell them apart; whatever differs could be noise."
-        if words.removed and words.shifted:
-            return f"{opening}; {remaining_heads(words)}."
         if words.shifted and not words.moved:
             return f"{opening}; {_small_shift(words)}."
-        if not words.removed and not words.moved:
+        if not words.moved:
             return "Inside the noise: one network differs as much from itself on other windows."
         return f"{opening}; the heads of both differ no more than one network on other windows."
     if words.throughout:
@@ -183,11 +189,11 @@ def pair_headline(words: PairWords) -> str:
     if words.touched:
         heads = f", {counted(len(words.heads), 'head')}" if words.heads else " as a whole"
         where = f"{ranged(words.touched, 'layer')} changed{heads}"
-        if words.removed:
-            return f"{opening}; {remaining_heads(words)}; the rest is within the noise."
         begins = "" if words.begins is None else f"; the difference begins in layer {words.begins}"
         return f"{opening}; {where}{begins}; the rest is within the noise."
-    measures = listed([words_of(name).title for name in words.measures["measure"]], 3)
+    if not words.single_measures:
+        return f"{opening}; they differ in all measures together, but in no single measure, layer or head alone."
+    measures = listed([words_of(name).title for name in words.single_measures], 3)
     return f"{opening}; changed as a whole in {measures}; every layer and head is within the noise."
 
 
@@ -214,8 +220,10 @@ def _of_different_networks(words: PairWords) -> str:
         return f"{opening}; one window has no noise to compare the differences with."
     times = words.pair.times_noise
     far = "no further apart than the noise" if times <= 1 else f"{noise_words(times)} apart"
-    tested = words.pair.at("network")
-    found = f"{len(words.measures)} of {len(tested)} measures differ by more than the noise"
+    tested = set(words.pair.at("network")["measure"]) - {EVERYTHING}
+    found = f"{len(words.single_measures)} of {len(tested)} measures differ by more than the noise"
+    if not words.single_measures and not words.measures.empty:
+        found = "all measures together differ by more than the noise, though no single one does"
     return f"{opening}; {found if times != times else f'their organizations are {far}, and {found}'}."
 
 
@@ -248,7 +256,9 @@ def remaining_heads(words: PairWords) -> str:
         noun = "those" if touched else "the remaining heads"
         size = "" if touched else f" ({small_times(words.largest)})"
         told.append(f"{noun} of {ranged(less, 'layer')} changed by less than the noise{size}")
-    return " and ".join(told) or "the remaining heads stayed as they were"
+    if told or words.pair.windows == "same":
+        return " and ".join(told) or "the remaining heads stayed as they were"
+    return "the remaining heads differ no more than one network on other windows"
 
 
 def _which_layers(words: PairWords, layers: Sequence[int]) -> str:

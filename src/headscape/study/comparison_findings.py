@@ -17,7 +17,9 @@ MOST_EFFECTS = 3
 UNNAMED = "mixed"
 _DISTANCE = "Gromov-Wasserstein distance of the head geometries, in median tree EMDs"
 
-_MOVED = "tree EMD between a head's attention in both networks, in median EMDs between heads; the text cancels"
+_MOVED = (
+    "tree EMD between a head's attention in both networks, in median EMDs between heads; the text cancels"
+)
 
 
 class Question(Asked):
@@ -114,7 +116,9 @@ def _where(words: PairWords) -> Iterator[Finding]:
 
 def _of_removed(words: PairWords) -> Finding:
     total = max(len(words.a.heads), len(words.b.heads))
-    said = f"{words.pruned.name} lacks {len(words.removed)} of {counted(total, 'head')}: {named(words.removed)}"
+    said = (
+        f"{words.pruned.name} lacks {len(words.removed)} of {counted(total, 'head')}: {named(words.removed)}"
+    )
     return Finding(f"{said}.", Question.where)
 
 

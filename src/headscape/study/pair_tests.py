@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from headscape.analysis.comparison.effects import effect_over_windows
 from headscape.analysis.comparison.shifts import head_shifts
-from headscape.analysis.comparison.window_test import EVERYTHING, Block, WindowTest, as_rows, unit_weights, window_test
+from headscape.analysis.comparison.window_test import (
+    EVERYTHING,
+    Block,
+    WindowTest,
+    as_rows,
+    unit_weights,
+    window_test,
+)
 from headscape.study.compared_pair import SHIFTS
 from headscape.study.compared_source import HEAD_MEASURES, ComparedSource
 from headscape.study.head_matching import Matching

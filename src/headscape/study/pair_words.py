@@ -129,7 +129,9 @@ class PairWords:
         rows = rows[(rows["level"] == "head") & (rows["moved"] > ROUNDING)]
         ordered = rows.sort_values("moved", ascending=False, kind="stable")
         columns = (ordered[name] for name in ("layer", "head", "moved"))
-        return {called[int(layer), int(head)]: float(moved) for layer, head, moved in zip(*columns, strict=True)}
+        return {
+            called[int(layer), int(head)]: float(moved) for layer, head, moved in zip(*columns, strict=True)
+        }
 
     @property
     def unmoved(self) -> list[int]:
@@ -184,7 +186,9 @@ def pair_headline(words: PairWords) -> str:
             return "Inside the noise: one network differs as much from itself on other windows."
         return f"{opening}; the heads of both differ no more than one network on other windows."
     if words.throughout:
-        where = f"{len(words.heads)} of {words.n_heads} heads changed, in {_which_layers(words, words.touched)}"
+        where = (
+            f"{len(words.heads)} of {words.n_heads} heads changed, in {_which_layers(words, words.touched)}"
+        )
         return f"{opening}; {where}."
     if words.touched:
         heads = f", {counted(len(words.heads), 'head')}" if words.heads else " as a whole"
@@ -192,7 +196,9 @@ def pair_headline(words: PairWords) -> str:
         begins = "" if words.begins is None else f"; the difference begins in layer {words.begins}"
         return f"{opening}; {where}{begins}; the rest is within the noise."
     if not words.single_measures:
-        return f"{opening}; they differ in all measures together, but in no single measure, layer or head alone."
+        return (
+            f"{opening}; they differ in all measures together, but in no single measure, layer or head alone."
+        )
     measures = listed([words_of(name).title for name in words.single_measures], 3)
     return f"{opening}; changed as a whole in {measures}; every layer and head is within the noise."
 

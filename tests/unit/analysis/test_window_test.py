@@ -46,7 +46,9 @@ def test_many_small_differences_are_seen_by_all_measures_together():
     rng = np.random.default_rng(7)
     single = together = 0
     for seed in range(20):
-        shifted = {f"m{i}": (drawn(rng, rows=1, features=1), drawn(rng, rows=1, features=1) + 1.2) for i in range(12)}
+        shifted = {
+            f"m{i}": (drawn(rng, rows=1, features=1), drawn(rng, rows=1, features=1) + 1.2) for i in range(12)
+        }
         blocks = {name: Block(a, b, np.ones((1, 1))) for name, (a, b) in shifted.items()}
         found = window_test(blocks, paired=False, seed=seed)
         single += any(found.changed(name).any() for name in blocks)

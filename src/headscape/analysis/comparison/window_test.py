@@ -123,17 +123,18 @@ def window_test(
     or in 999 random ones. Units are divided by the quantile of the largest unit of their level and measure over the
     splits, and the noise is the quantile of the largest of all, so the level holds for all units together
     (Westfall and Young's max-T). Many small differences are seen by all measures together before any single one is
-    certain (a nonparametric combination), so half of the level is for "everything", and half for the units. For other windows, p comes from splits of the windows themselves: an exact
-    permutation test whatever the distribution, if windows of one network are exchangeable; windows that lie side by
-    side in a text are only nearly so. Where that test finds nothing, its splits are the noise. For the same windows
-    p comes from the residuals. Fewer than 5 windows in each network have too few splits to say anything at the
-    level of 3 %.
+    certain (a nonparametric combination), so half of the level is for "everything", and half for the units.
+
+    For other windows, p comes from splits of the windows themselves: an exact permutation test whatever the
+    distribution, if windows of one network are exchangeable; windows that lie side by side in a text are only nearly
+    so. Where that test finds nothing, its splits are the noise. For the same windows p comes from the residuals. Fewer
+    than 5 windows in each network have too few splits to say anything at the level of 3 %.
 
     References
     ----------
-    Westfall, Young, Resampling-based multiple testing, Wiley 1993; Pesarin, Salmaso, Permutation tests for complex data,
-    Wiley 2010, for the combination; Tusher, Tibshirani, Chu, Significance analysis of
-    microarrays applied to the ionizing radiation response, PNAS 98 (2001), for the variance.
+    Westfall, Young, Resampling-based multiple testing, Wiley 1993; Pesarin, Salmaso, Permutation tests for complex
+    data, Wiley 2010, for the combination; Tusher, Tibshirani, Chu, Significance analysis of microarrays applied to the
+    ionizing radiation response, PNAS 98 (2001), for the variance.
 
     Examples
     --------

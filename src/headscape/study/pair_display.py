@@ -105,21 +105,20 @@ def _group(pair: ComparedPair, first: ComparedSource, level: str) -> dict[str, A
     label: Callable[[int], str] = str if level == "layer" else lambda folder: str(folder + 1)
     whole = ("any", "any measure", times.max(axis=1), (words == "changed").any(axis=1))
     each = [(name, words_of(str(name)).title, times[name], words[name] == "changed") for name in times]
-    return {
-        "kind": level,
-        "labels": [label(int(unit)) for unit in times.index],
-        "heads": heads,
-        "series": [
-            {
-                "key": key,
-                "title": title,
-                "times": [finite_times(value) for value in values],
-                "changed": [bool(value) for value in changed],
-            }
-            for key, title, values, changed in (whole, *each)
-        ]
-        + _moved(pair, level, list(times.index)),
-    }
+    series = [
+        {
+            "key": key,
+            "title": title,
+            "times": [finite_times(value) for value in values],
+            "changed": [bool(value) for value in changed],
+        }
+        for key, title, values, changed in (whole, *each)
+    ]
+    moved = _moved(pair, level, list(times.index))
+    # What the report shows first: what exceeds the noise, or if nothing does, what moved at all.
+    series = [*series, *moved] if any(series[0]["changed"]) else [*moved, *series]
+    labels = [label(int(unit)) for unit in times.index]
+    return {"kind": level, "labels": labels, "heads": heads, "series": series}
 
 
 def _moved(pair: ComparedPair, level: str, units: list[int]) -> list[dict[str, Any]]:

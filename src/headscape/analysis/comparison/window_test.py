@@ -280,7 +280,7 @@ def _together(
         squares = []
         for name, block in blocks.items():
             whole = (block.units > 0).all(axis=1)
-            at = int(np.argmax(whole)) if whole.any() else slice(None)
+            at: Any = int(np.argmax(whole)) if whole.any() else slice(None)
             scale = np.sqrt(np.mean(splits[name][:, at] ** 2))
             ratio = _ratio(of[name][:, at].reshape(len(of[name]), -1), np.asarray(scale))
             squares.append(np.mean(ratio**2, axis=1))

@@ -134,14 +134,14 @@ def _of_shifts(words: PairWords) -> Iterator[Finding]:
         before = [number for number in words.unmoved if number < words.begins]
         verb = "is" if len(before) == 1 else "are"
         same = f"{ranged(before, 'layer')} {verb} the same in both, the difference begins in layer {words.begins}; "
+    by = f"by {_percent(row['moved'])} of the median distance between heads{beyond}"
     yield Finding(
-        f"{_raised(f'{same}layer {layer}')} moved farthest on the same windows: {row['moved']:.2g} median EMDs"
-        f"{beyond}, farthest in {often}.",
+        f"{_raised(f'{same}layer {layer}')} moved farthest on the same windows, {by}; it is the farthest in {often}.",
         Question.where,
         _MOVED,
     )
     heads = list(words.shifted_heads.items())[:MOST_EFFECTS]
-    told = [f"{layer}.{head} ({moved:.2g})" for (layer, head), moved in heads]
+    told = [f"{layer}.{head} ({_percent(moved)})" for (layer, head), moved in heads]
     yield Finding(f"Of the heads, {listed(told)} moved farthest.", Question.where, _MOVED)
     found = words.pair.onset
     if found.step is not None:
@@ -333,6 +333,10 @@ def _lowered(sentence: str) -> str:
 def _raised(words: str) -> str:
     """Return words as they begin a sentence; symbols such as μ_K stay."""
     return words if words[1:2] == "_" else words[:1].upper() + words[1:]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %"
 
 
 def _both(row: Mapping[Any, Any]) -> str:

@@ -131,7 +131,7 @@ def _moved(pair: ComparedPair, level: str, units: list[int]) -> list[dict[str, A
         {
             "key": "moved",
             "title": "attention on the same windows",
-            "unit": "median EMDs moved",
+            "unit": "median distances between heads",
             "times": values,
             "changed": [value > ROUNDING for value in values],
         }

@@ -6,7 +6,7 @@ function setUpLayers() {
   function explain() {
     const n = series().changed.filter(Boolean).length, { kind } = group();
     if (series().unit) {
-      byId("layers-hint").textContent = `${count(n, kind)} of ${group().labels.length} moved. How far the attention of a head is from that of its partner on the same windows: 0 where nothing changed. The text cancels, so this has no noise.`;
+      byId("layers-hint").textContent = `${count(n, kind)} of ${group().labels.length} moved. Distance between the attention of a head and of its partner on the same windows, in median distances between heads. The text cancels, so there is no noise: 0 where nothing changed.`;
       return;
     }
     byId("layers-hint").textContent = n ? `${count(n, kind)} of ${group().labels.length} above the noise (the gray band).${kind === "layer" ? " Choose a bar to see the heads of the layer in the table." : ""}` : `No ${kind} leaves the gray band: the difference is inside the noise.`;
@@ -92,6 +92,6 @@ function setUpChanges() {
   for (const kind of ["csv", "json"]) byId(`table-${kind}`).addEventListener("click", () => saveRecords(kind, "changes", "headscape/changes/1", "changes", records()));
   // An example that this table understands: heads that are not matched have no change.
   onPair(() => { byId("filter-example").textContent = `${pair().columns.some((c) => c.key === "times") ? "times > 2" : "share > 0.5"}, layer >= 4`; });
-  onPair(() => table.showRows(labels(), pair().columns, { by: pair().columns.find((c) => c.key === "times") || null, descending: true }));
+  onPair(() => table.showRows(labels(), pair().columns, { by: leadColumn(), descending: true }));
   addView("head-table", (head) => table.mark(rowOf(head)));
 }

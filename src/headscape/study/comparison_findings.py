@@ -165,6 +165,7 @@ def _of_measures(words: PairWords) -> Iterator[Finding]:
     for row in changed.head(MOST_EFFECTS).to_dict("records"):
         values = _both(row)
         title = words_of(row["measure"]).title
+        title = f"the score {title}" if row["measure"] in words.a.patterns else title
         finite = np.isfinite(row["delta"])
         statistics = (
             f"Cliff's delta {row['delta']:.2f} [{row['low']:.2f}, {row['high']:.2f}] over windows"

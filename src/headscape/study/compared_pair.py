@@ -144,6 +144,7 @@ class ComparedPair:
         arrays: Any = {
             name: result.arrays.get(name, NOTHING) for name in ("plan", "emd", "cka_heads", "cka_layers")
         }
+        shifts = result.tables.get("shifts", no_shifts())
         tables: Any = {name: result.tables[name] for name in ("correspondence", "changes", "effects")}
         return cls(
             **words,
@@ -152,6 +153,6 @@ class ComparedPair:
             noise=noise,
             **arrays,
             **tables,
-            shifts=result.tables.get("shifts", no_shifts()),
+            shifts=no_shifts() if shifts.empty else shifts,  # an empty table comes back without its types
             not_compared=tuple((str(what), str(why)) for what, why in result.attributes["not_compared"]),
         )

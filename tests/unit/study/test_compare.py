@@ -242,8 +242,11 @@ def test_a_pruned_model_names_its_heads_and_what_they_changed():
     assert "layers 2 and 3 changed" in found.headline
 
 
-def test_another_shape_is_compared_as_far_as_it_goes():
-    pair = compare([small_capture(windows=5), _other_capture()], n_iter=1).pair()
+def test_another_shape_is_compared_as_far_as_it_goes(tmp_path):
+    found = compare([small_capture(windows=5), _other_capture()], n_iter=1, out=tmp_path)
+    _require_equal(Comparison.load(tmp_path), found)
+    pair = found.pair()
+    assert pair.shifts.empty
     assert (pair.windows, pair.matched, pair.how) == ("other", "", "transport")
     assert pair.plan.shape == (12, 10)
     assert pair.plan.sum() == pytest.approx(1)

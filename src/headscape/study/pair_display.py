@@ -105,7 +105,7 @@ def _group(pair: ComparedPair, first: ComparedSource, level: str) -> dict[str, A
     label: Callable[[int], str] = str if level == "layer" else lambda folder: str(folder + 1)
     whole = ("any", "any measure", times.max(axis=1), (words == "changed").any(axis=1))
     each = [(name, words_of(str(name)).title, times[name], words[name] == "changed") for name in times]
-    series = [
+    series: list[dict[str, Any]] = [
         {
             "key": key,
             "title": title,

@@ -32,6 +32,7 @@ from training_faults import FAULTS, HEALTHY  # noqa: E402
 from training_options import Run  # noqa: E402
 
 import headscape as hs  # noqa: E402
+from headscape.monitor.detection import Detector  # noqa: E402
 from headscape.monitor.rules import Rule, rules  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "monitor_faults.json"
@@ -115,20 +116,43 @@ class Outcome:
         ]
 
 
-def outcome(model: str, run: Run, text: Path | None) -> Outcome:
-    """Train with a fault, and compare what the monitor says with what could be measured."""
+def record(model: str, run: Run, text: Path | None, folder: Path) -> hs.MonitorRun:
+    """Train with a fault, measured at every step until a monitor as a user has it raises a right alert.
+
+    A run that the folder already holds whole is read.
+    """
+    path = folder / f"{EXAMPLES[model]}-{run.fault.name}-{run.seed}.jsonl"
+    if path.exists() and (known := hs.MonitorRun.load(path)).ended:
+        return known
+    path.unlink(missing_ok=True)
     torch.set_num_threads(1)
     example = importlib.import_module(EXAMPLES[model])
     trained = example.make_model(run)
     live = hs.HeadMonitor(trained, every=run.every, stop_on=run.fault.alerts)
-    dense = hs.HeadMonitor(trained, every=1)
-    monitors = [live, dense] if run.fault.alerts else [live]
-    with tempfile.TemporaryDirectory() as folder:
-        example.train(trained, monitors, read_bytes(text), replace(run, out=Path(folder)))
-    right = next((alert for alert in live.alerts if _is_right(alert, run)), None)
-    others = tuple(alert for alert in live.alerts if alert is not right)
-    crossed, lasting = (None, None) if right is None else crossings(dense.run, run, right)
+    dense = hs.HeadMonitor(trained, every=1, path=path)
+    with tempfile.TemporaryDirectory() as out:
+        example.train(trained, [live, dense], read_bytes(text), replace(run, out=Path(out)))
+    dense.close()
+    return dense.run
+
+
+def outcome(model: str, run: Run, text: Path | None, folder: Path) -> Outcome:
+    """Compare what a monitor says that samples now and then with what could be measured at every step."""
+    dense = record(model, run, text, folder)
+    alerts = sampled_alerts(dense, run.every)
+    right = next((alert for alert in alerts if _is_right(alert, run)), None)
+    if right is not None:
+        alerts = [alert for alert in alerts if alert.step <= right.step]
+    others = tuple(alert for alert in alerts if alert is not right)
+    crossed, lasting = (None, None) if right is None else crossings(dense, run, right)
     return Outcome(model, run, right, crossed, lasting, others)
+
+
+def sampled_alerts(dense: hs.MonitorRun, every: int, first: int = 0) -> list[Any]:
+    """Return the alerts of a monitor that sees every so-manieth step: those of the detector on its samples."""
+    detector = Detector(dense.layers, hs.Thresholds())
+    seen = [sample for sample in dense.samples if sample.step % every == first]
+    return [alert for sample in seen for alert in detector.judge(sample)[1]]
 
 
 def _begin(run: Run) -> int:

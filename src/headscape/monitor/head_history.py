@@ -61,6 +61,17 @@ class HeadHistory:
         """Whether the fixed reference is known."""
         return self._fixed is not None
 
+    def reach(self, n_heads: int, deviations: float) -> Floats:
+        """Return how far above its trend some batch of every head is soon: by its noise, and by the next sample.
+
+        So many robust deviations of single samples, and the rise of the trend in one sample; 0 while there is no past.
+        """
+        if len(self._window) < self._wanted:
+            return np.zeros(n_heads)
+        samples = np.stack(list(self._window))
+        rise = np.maximum(_slope(samples), 0.0)
+        return np.nan_to_num(deviations * _noise(samples)) + np.nan_to_num(rise)
+
     def change(self, values: Floats, *, both_sides: bool = False) -> tuple[Floats, Floats]:
         """Return how many robust deviations above its past every head lies, and the median of that past.
 
@@ -80,6 +91,15 @@ class HeadHistory:
         return z, median
 
 
+def _noise(samples: Floats) -> Floats:
+    """Return the robust deviation of every head from one sample to the next, as that of a single sample.
+
+    Differences know nothing of a trend, nor of where it began.
+    """
+    steps = np.diff(samples, axis=0)
+    return _NORMAL * _median(np.abs(steps - _median(steps))) / np.sqrt(2)
+
+
 def _usual(samples: Floats) -> tuple[Floats, Floats]:
     """Return the median and the robust deviation of every head over samples; NaN where there is none."""
     center = _median(samples)
@@ -90,9 +110,14 @@ def _trailing(samples: Floats) -> tuple[Floats, Floats]:
     """Return the median of the older half, and the robust deviation of all samples around their trend."""
     half = len(samples) // 2
     older, newer = _median(samples[:half]), _median(samples[half:])
-    slope = 2 * (newer - older) / len(samples)  # the middles of both halves are half a window apart
-    line = np.arange(len(samples))[:, None] * np.where(np.isfinite(slope), slope, 0.0)
+    line = np.arange(len(samples))[:, None] * np.nan_to_num(_slope(samples))
     return np.where(np.isfinite(older), older, newer), _usual(samples - line)[1]
+
+
+def _slope(samples: Floats) -> Floats:
+    """Return the rise per sample of the line through the medians of both halves, which are half a window apart."""
+    half = len(samples) // 2
+    return 2 * (_median(samples[half:]) - _median(samples[:half])) / len(samples)
 
 
 def _median(samples: Floats) -> Floats:

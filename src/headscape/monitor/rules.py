@@ -18,6 +18,8 @@ class Rule:
         Whether large values are bad; else small ones.
     level, limit
         Bad beyond ``level`` if the head was different before, and beyond ``limit`` in any case (None: never).
+    change
+        The metric whose change makes a crossing of ``level`` count; the same by default.
     at_once
         Whether a value beyond ``limit`` is told without a second sample.
     after_learning
@@ -30,6 +32,7 @@ class Rule:
     high: bool
     level: float
     limit: float | None = None
+    change: str | None = None
     at_once: bool = False
     after_learning: bool = False
 
@@ -37,14 +40,8 @@ class Rule:
 def rules(t: Thresholds) -> tuple[Rule, ...]:
     """Return the rules that compare a head with its own past."""
     return (
-        Rule(
-            alert.COLLAPSE,
-            "effective_rank",
-            False,
-            t.effective_rank,
-            t.effective_rank_limit,
-            after_learning=True,
-        ),
+        # The rank also falls in healthy training, as heads learn a first strong component; in a collapse the others go.
+        Rule(alert.COLLAPSE, "effective_rank", False, t.effective_rank, change="rank1_residual"),
         Rule(alert.CONCENTRATION, "mu_K", True, t.incoherence),
         Rule(alert.CONCENTRATION, "peak", True, t.peak),
         Rule(alert.EXPLODING_LOGITS, "logit_max", True, t.logit_max, t.logit_limit),

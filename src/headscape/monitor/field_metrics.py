@@ -1,4 +1,4 @@
-"""Measures of the energy field of every head in a row, from small Gram matrices in torch, all heads at once.
+"""Measures of the energy field of every head, from small Gram matrices in torch, all heads at once.
 
 The definitions are those of ``headscape.energy`` (full centering); there every head is factored in numpy, here the
 heads of a layer are batched on the device that has them. Nothing of size L x L is formed.
@@ -7,7 +7,7 @@ heads of a layer are batched on the device that has them. Nothing of size L x L 
 from __future__ import annotations
 
 from headscape.models.lazy_torch import torch
-from headscape.monitor.sampled_row import SampledRow
+from headscape.monitor.sampled_rows import SampledRows
 from headscape.monitor.workspace import at_once, head_slices, token_slices
 
 FIELD_METRICS = (
@@ -25,31 +25,31 @@ _BYTES_OF_GRAMS = 8 * 8  # an entry of all matrices of d x d that a head has at 
 _BYTES_OF_TOKENS = 3 * 8  # an entry of the blocks of tokens that they are made of
 
 
-def key_incoherence(row: SampledRow) -> torch.Tensor:
+def key_incoherence(sample: SampledRows) -> torch.Tensor:
     """Return mu_K = L max_j |k_j|^2 / sum_j |k_j|^2 of every head, from keys that are not centered."""
-    squares = torch.linalg.vector_norm(row.keys, dim=-1).square_()
-    mu = row.real_keys.sum() * squares.amax(dim=-1) / squares.sum(dim=-1)
-    return mu.repeat_interleave(row.group_size)
+    squares = torch.linalg.vector_norm(sample.keys, dim=-1).square_()
+    mu = sample.real_keys.sum() * squares.amax(dim=-1) / squares.sum(dim=-1)
+    return mu.repeat_interleave(sample.group_size)
 
 
-def center_keys(row: SampledRow) -> None:
+def center_keys(sample: SampledRows) -> None:
     """Subtract the mean key of every head from its keys, in place and twice; padding stays zero.
 
     The second time takes away what rounding the mean left (see ``energy.query_key.centered_keys``). Keys that differ by
     nothing but rounding become zero.
     """
-    keys, count = row.keys, row.real_keys.sum().clamp(min=1)
+    keys, count = sample.keys, sample.real_keys.sum().clamp(min=1)
     largest = torch.maximum(keys.amax(dim=1), -keys.amin(dim=1))
     for _ in range(2):
         keys -= (keys.sum(dim=1) / count)[:, None]
-        if row.call.mask is not None:
-            keys *= row.real_keys[:, None]
+        if sample.call.mask is not None:
+            keys *= sample.real_keys[:, None]
     left = torch.maximum(keys.amax(dim=1), -keys.amin(dim=1))
     dust = (left <= 8 * torch.finfo(keys.dtype).eps * largest).all(dim=-1)
     keys.masked_fill_(dust[:, None, None], 0.0)
 
 
-def field_metrics(row: SampledRow) -> dict[str, torch.Tensor]:
+def field_metrics(sample: SampledRows) -> dict[str, torch.Tensor]:
     """Return the measures of the fully centered energy field E = s Q (K - mean K)^T per head.
 
         k90            components that carry 90 % of the variance of E
@@ -62,7 +62,7 @@ def field_metrics(row: SampledRow) -> dict[str, torch.Tensor]:
 
     Parameters
     ----------
-    row
+    sample
         Queries, and keys that :func:`center_keys` has centered. Padding is left out.
 
     Returns
@@ -76,18 +76,18 @@ def field_metrics(row: SampledRow) -> dict[str, torch.Tensor]:
     matrices square the condition number.
     """
     n_heads, n_tokens, d = (
-        row.queries.shape[0],
-        max(row.queries.shape[1], row.keys.shape[1]),
-        row.queries.shape[2],
+        sample.queries.shape[0],
+        max(sample.queries.shape[1], sample.keys.shape[1]),
+        sample.queries.shape[2],
     )
     size = at_once(_BYTES_OF_GRAMS * d * d + _BYTES_OF_TOKENS * n_tokens * d)
-    parts = [_of_heads(row, heads) for heads in head_slices(n_heads, row.group_size, size)]
+    parts = [_of_heads(sample, heads) for heads in head_slices(n_heads, sample.group_size, size)]
     return {name: torch.cat([part[name] for part in parts]) for name in FIELD_METRICS}
 
 
-def _of_heads(row: SampledRow, heads: slice) -> dict[str, torch.Tensor]:
-    queries, keys = row.queries[heads], row.keys[row.keys_of(heads)]
-    n_q, n_k = (real.sum().clamp(min=1) for real in (row.real_queries, row.real_keys))
+def _of_heads(sample: SampledRows, heads: slice) -> dict[str, torch.Tensor]:
+    queries, keys = sample.queries[heads], sample.keys[sample.keys_of(heads)]
+    n_q, n_k = (real.sum().clamp(min=1) for real in (sample.real_queries, sample.real_keys))
     gram_q, gram_k = _gram(queries), _gram(keys)
     columns = _column_squares(keys, gram_q.to(keys.dtype))
     v = columns / columns.sum(dim=-1, keepdim=True)
@@ -97,7 +97,7 @@ def _of_heads(row: SampledRow, heads: slice) -> dict[str, torch.Tensor]:
     total = (gram_q * gram_k).sum(dim=(-2, -1)).clamp(min=0)
     varying = gram_q.baddbmm_(mean_q[:, :, None], mean_q[:, None] / n_q, alpha=-1)
     effect = (varying * gram_k).sum(dim=(-2, -1)).clamp(min=0)
-    scale = abs(row.call.scale)
+    scale = abs(sample.call.scale)
     return {
         "k90": _components(shares),
         "effective_rank": _effective_rank(shares),

@@ -9,7 +9,7 @@ from headscape.models.adapters.protocol import AttentionCall
 from headscape.models.lazy_torch import torch
 from headscape.monitor.field_metrics import center_keys, field_metrics, key_incoherence
 from headscape.monitor.nearest_heads import inner_products, nearest_heads
-from headscape.monitor.sampled_row import sampled_row
+from headscape.monitor.sampled_rows import sampled_rows
 from headscape.monitor.score_metrics import score_metrics
 
 MEANINGS = {
@@ -87,24 +87,29 @@ def head_metrics(
     -----
     No gradients, no random numbers, no autocast. Means over the rows, but for ``logit_max`` (the largest) and
     ``nonfinite`` (the sum); NaN where queries or keys are not finite.
-    Memory: the queries and keys of one row at a time in float32, and :data:`~headscape.monitor.workspace.WORKSPACE`
+    Memory: the queries and keys of the sampled rows in float32, and :data:`~headscape.monitor.workspace.WORKSPACE`
     for all that is made of them.
     """
     with torch.no_grad(), torch.autocast(call.queries.device.type, enabled=False):
-        of_rows, nonfinite, inner = [], [], []
-        for index in range(min(rows, call.queries.shape[0])):
-            row = sampled_row(call, index, queries)
-            nonfinite.append(row.nonfinite)
-            found = {**score_metrics(row), "mu_K": key_incoherence(row)}
-            center_keys(row)
-            of_rows.append(found | field_metrics(row))
-            inner.append(inner_products(row))
-            del row  # before the next one is copied
-        bad = torch.stack(nonfinite).sum(dim=0)
-        distance, head = nearest_heads(torch.stack(inner).sum(dim=0), bad > 0)
-        found = {"nearest": distance, "nearest_head": head, "nonfinite": bad}
-        for name in of_rows[0]:
-            values = torch.stack([of_row[name] for of_row in of_rows])
-            value = values.amax(dim=0) if name == "logit_max" else values.mean(dim=0)
-            found[name] = value if name in ("future", "visible") else value.masked_fill(bad > 0, float("nan"))
-        return {name: value.to(torch.float32) for name, value in found.items()}
+        found: dict[str, list[torch.Tensor]] = {}
+        bad, inner = [], []
+        for sample in sampled_rows(call, rows, queries):
+            of_heads = {**score_metrics(sample), "mu_K": key_incoherence(sample)}
+            center_keys(sample)
+            of_heads |= field_metrics(sample)
+            for name, values in of_heads.items():
+                found.setdefault(name, []).append(values)
+            bad.append(sample.nonfinite)
+            inner.append(inner_products(sample))
+            del sample  # before the next one is copied
+        n_heads = len(inner[0])
+        nonfinite = torch.cat(bad).view(-1, n_heads).sum(dim=0)
+        distance, head = nearest_heads(torch.stack(inner).sum(dim=0), nonfinite > 0)
+        table = torch.stack([torch.cat(found[name]).to(torch.float32) for name in found])
+        table = table.view(len(found), -1, n_heads)
+        means = dict(zip(found, table.mean(dim=1), strict=True))
+        means["logit_max"] = table[list(found).index("logit_max")].amax(dim=0)
+        for name in means.keys() - {"future", "visible"}:
+            means[name].masked_fill_(nonfinite > 0, float("nan"))
+        last = {"nearest": distance, "nearest_head": head, "nonfinite": nonfinite}
+        return means | {name: value.to(torch.float32) for name, value in last.items()}

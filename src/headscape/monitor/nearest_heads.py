@@ -5,54 +5,58 @@ from __future__ import annotations
 from math import isqrt
 
 from headscape.models.lazy_torch import torch
-from headscape.monitor.sampled_row import SampledRow
+from headscape.monitor.sampled_rows import SampledRows
 from headscape.monitor.workspace import at_once, head_slices
 
 _BYTES_OF_PRODUCT = 3 * 4  # an entry of the Gram matrices of queries and of keys, and room for a sum
 
 
-def inner_products(row: SampledRow) -> torch.Tensor:
-    """Return <E_g, E_h> / s^2 of the energy fields of all pairs of heads in a row whose keys are centered.
+def inner_products(sample: SampledRows) -> torch.Tensor:
+    """Return <E_g, E_h> / s^2 of the energy fields of all pairs of heads, summed over rows whose keys are centered.
 
         <E_g, E_h> = s^2 sum_ab (Q_g^T Q_h)_ab (K_g^T K_h)_ab
 
     Returns
     -------
     (head, head) tensor
+        Of the heads of the layer.
 
     Notes
     -----
     O(L d^2) for each pair of heads, in square blocks of pairs of bounded size. In float32, in which distances below
     about 0.001 are rounding.
     """
-    n_heads, _, d = row.queries.shape
-    queries, keys = (x.transpose(0, 1).flatten(1) for x in (row.queries, row.keys))  # (token, head x d)
-    inner = queries.new_empty((n_heads, n_heads))
-    parts = list(head_slices(n_heads, row.group_size, isqrt(at_once(_BYTES_OF_PRODUCT * d * d))))
-    for number, first in enumerate(parts):
-        for second in parts[number:]:
-            block = _of_pairs(queries, keys, (first, second), row, d)
-            inner[first, second] = block
-            inner[second, first] = block.mT
+    n_heads, d = len(sample.queries) // sample.n_rows, sample.queries.shape[2]
+    inner = sample.queries.new_zeros((n_heads, n_heads))
+    parts = list(head_slices(n_heads, sample.group_size, isqrt(at_once(_BYTES_OF_PRODUCT * d * d))))
+    for row in range(sample.n_rows):
+        for number, first in enumerate(parts):
+            for second in parts[number:]:
+                block = _of_pairs(sample, row * n_heads, first, second)
+                inner[first, second] += block
+                if second is not first:
+                    inner[second, first] += block.mT
     return inner
 
 
-def _of_pairs(
-    queries: torch.Tensor, keys: torch.Tensor, heads: tuple[slice, slice], row: SampledRow, d: int
-) -> torch.Tensor:
-    """Return the inner products of two slices of heads, (g, h); heads that share keys share their Gram matrices."""
-    (g, kv_g), (h, kv_h) = ((part, row.keys_of(part)) for part in heads)
+def _of_pairs(sample: SampledRows, before: int, first: slice, second: slice) -> torch.Tensor:
+    """Return the inner products of two slices of the heads after ``before``, (g, h).
+
+    Heads that share keys share their Gram matrices.
+    """
+    g, h = (slice(before + part.start, before + part.stop) for part in (first, second))
+    kv_g, kv_h = sample.keys_of(g), sample.keys_of(h)
     n_g, n_h = (part.stop - part.start for part in (kv_g, kv_h))
-    products = (_columns(queries, g, d).mT @ _columns(queries, h, d)).view(
-        n_g, (g.stop - g.start) // n_g, d, n_h, -1, d
-    )
-    products *= (_columns(keys, kv_g, d).mT @ _columns(keys, kv_h, d)).view(n_g, 1, d, n_h, 1, d)
+    d = sample.queries.shape[2]
+    products = _gram(sample.queries[g], sample.queries[h]).view(n_g, (g.stop - g.start) // n_g, d, n_h, -1, d)
+    products *= _gram(sample.keys[kv_g], sample.keys[kv_h]).view(n_g, 1, d, n_h, 1, d)
     return products.sum(dim=(2, 5)).flatten(2).flatten(0, 1)
 
 
-def _columns(x: torch.Tensor, heads: slice, d: int) -> torch.Tensor:
-    """Return the columns of (token, head x d) that belong to some heads."""
-    return x[:, heads.start * d : heads.stop * d]
+def _gram(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return X_g^T Y_h of all pairs of two sets of heads, (head, token, d) each, as (g x d, h x d)."""
+    x, y = (each.transpose(0, 1).flatten(1) for each in (x, y))  # the heads of a token lie side by side
+    return x.mT @ y
 
 
 def nearest_heads(inner: torch.Tensor, unusable: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 WORKSPACE = 1 << 24
-"""Bytes of all that is made of the queries and keys of a row at a time: 16 MiB."""
+"""Bytes of all that is made of the queries and keys of the sampled rows at a time: 16 MiB."""
 
 
 def at_once(size: int) -> int:

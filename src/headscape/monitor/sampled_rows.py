@@ -1,4 +1,4 @@
-"""A row of a batch, and the queries in it, that the monitor looks at in one attention call."""
+"""The rows of a batch, and the queries in them, that the monitor looks at in one attention call."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ _BYTES_OF_CHECK = 8  # of an entry: itself where it is copied, and a few boolean
 
 
 @dataclass(frozen=True, eq=False)
-class SampledRow:
-    """A copy of the queries and keys of one row of an attention call, in float32 or better, without gradients.
+class SampledRows:
+    """A copy of the queries and keys of rows that see the same keys, in float32 or better, without gradients.
+
+    The heads of a second row come after those of the first, as if a layer had more heads: (head,) below counts them
+    all.
 
     Attributes
     ----------
@@ -28,8 +31,8 @@ class SampledRow:
         Which queries of the call these are.
     real_keys, real_queries : (key,) and (query,) bool
         False for padding: keys that no query sees, and the queries of the same tokens.
-    call, row
-        Where they come from.
+    call, first, n_rows
+        Where they come from: the call, its first row that is among these, and how many there are.
     """
 
     queries: torch.Tensor
@@ -39,7 +42,8 @@ class SampledRow:
     real_keys: torch.Tensor
     real_queries: torch.Tensor
     call: AttentionCall
-    row: int
+    first: int
+    n_rows: int
 
     @property
     def group_size(self) -> int:
@@ -52,35 +56,46 @@ class SampledRow:
 
     def visible(self, queries: slice, heads: slice) -> torch.Tensor:
         """Return which keys some of the queries of some heads see: (1 or head, query, key) bool, without padding."""
-        seen = visible_keys(self.call, self.row, self.places[queries], heads)
+        seen = visible_keys(self.call, self.first, self.places[queries], heads)
+        if self.call.mask is None:
+            return seen
         return seen.logical_and_(self.real_keys).logical_and_(self.real_queries[queries, None])
 
 
-def sampled_row(call: AttentionCall, row: int, queries: int | None = None) -> SampledRow:
-    """Return a row of a batch, with all queries or so many evenly spaced ones.
+def sampled_rows(call: AttentionCall, rows: int, queries: int | None = None) -> Iterator[SampledRows]:
+    """Yield the first rows of a batch, with all queries or so many evenly spaced ones.
+
+    All at once where nothing is added to the logits or hidden that differs between rows or heads; else one by one.
 
     Parameters
     ----------
     call
         One attention call.
-    row
-        Which row of the batch.
+    rows
+        How many rows of the batch.
     queries
-        How many queries; all by default. The last query is always among them. No random numbers are drawn: the
-        model's own must not change.
+        How many queries of each row; all by default. The last query is always among them. No random numbers are
+        drawn: the model's own must not change.
     """
-    q, k = call.queries.detach()[row], call.keys.detach()[row]
-    n_queries, n_keys = q.shape[1], k.shape[1]
+    count = min(rows, call.queries.shape[0])
+    alike = call.mask is call.bias is call.sinks is None
+    for first in range(0, count, count if alike else 1):
+        yield _copied(call, first, count if alike else 1, queries)
+
+
+def _copied(call: AttentionCall, first: int, n_rows: int, n_sampled: int | None) -> SampledRows:
+    q, k = (x.detach()[first : first + n_rows] for x in (call.queries, call.keys))
+    n_queries, n_keys = q.shape[2], k.shape[2]
     places = torch.arange(n_queries, device=q.device)
     same_tokens = n_queries == n_keys and call.group[1] == "self"
-    real_keys = _seen_by_any(call, row)
+    real_keys = _seen_by_any(call, first)
     real_queries = real_keys if same_tokens else real_keys.new_ones(n_queries)
-    if queries is not None and queries < n_queries:
-        places = (torch.arange(1, queries + 1, device=q.device) * n_queries) // queries - 1
-        q, real_queries = q[:, places], real_queries[places]
+    if n_sampled is not None and n_sampled < n_queries:
+        places = (torch.arange(1, n_sampled + 1, device=q.device) * n_queries) // n_sampled - 1
+        q, real_queries = q[:, :, places], real_queries[places]
     bad_q, bad_k = _nonfinite(q), _nonfinite(k)
     padded = call.mask is not None
-    return SampledRow(
+    return SampledRows(
         queries=_clean_copy(q, real_queries if padded else None),
         keys=_clean_copy(k, real_keys if padded else None),
         nonfinite=bad_q + bad_k.repeat_interleave(len(bad_q) // len(bad_k)),
@@ -88,22 +103,25 @@ def sampled_row(call: AttentionCall, row: int, queries: int | None = None) -> Sa
         real_keys=real_keys,
         real_queries=real_queries,
         call=call,
-        row=row,
+        first=first,
+        n_rows=n_rows,
     )
 
 
 def _nonfinite(x: torch.Tensor) -> torch.Tensor:
-    """Return how many entries of (head, token, d) are NaN or infinite, per head."""
-    bad = torch.zeros(len(x), dtype=torch.long, device=x.device)
-    for block in token_slices(x.shape[1], at_once(_BYTES_OF_CHECK * x.shape[0] * x.shape[2])):
-        bad += x[:, block].isfinite().logical_not_().sum(dim=(1, 2))
-    return bad
+    """Return how many entries of (row, head, token, d) are NaN or infinite, for the heads of all rows."""
+    blocks = token_slices(x.shape[2], at_once(_BYTES_OF_CHECK * x[:, :, 0].numel()))
+    bad = [(~x[:, :, block].isfinite()).sum(dim=(2, 3)).flatten() for block in blocks]
+    return bad[0] if len(bad) == 1 else torch.stack(bad).sum(dim=0)
 
 
 def _clean_copy(x: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
-    """Return a wide copy of (head, token, d) with 0 for padding and what is not finite, token by token in memory."""
+    """Return a wide copy of (row, head, token, d) as (head, token, d), with 0 for padding and what is not finite.
+
+    Token by token in memory.
+    """
     wide = torch.promote_types(x.dtype, torch.float32)
-    by_token = x.transpose(0, 1).to(wide, copy=True, memory_format=torch.contiguous_format)
+    by_token = x.permute(2, 0, 1, 3).to(wide, copy=True, memory_format=torch.contiguous_format).flatten(1, 2)
     by_token.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
     if real is not None:
         by_token.mul_(real[:, None, None])
@@ -132,15 +150,15 @@ def visible_keys(
     return visible
 
 
-def added_terms(row: SampledRow, queries: slice, heads: slice) -> Iterator[torch.Tensor]:
-    """Yield what a mask of numbers and a bias add to logits of a row, (1 or head, query, key) each.
+def added_terms(sample: SampledRows, queries: slice, heads: slice) -> Iterator[torch.Tensor]:
+    """Yield what a mask of numbers and a bias add to logits, (1 or head, query, key) each.
 
     A mask of numbers may hold a position bias.
     """
-    places, n_keys = row.places[queries], row.keys.shape[1]
-    for term in (row.call.mask, row.call.bias):
+    places, n_keys = sample.places[queries], sample.keys.shape[1]
+    for term in (sample.call.mask, sample.call.bias):
         if term is not None and term.dim() == 4 and term.is_floating_point():
-            yield _mask_rows(term, row.row, places, heads)[..., :n_keys]
+            yield _mask_rows(term, sample.first, places, heads)[..., :n_keys]
 
 
 def _mask_rows(mask: torch.Tensor, row: int, places: torch.Tensor, heads: slice) -> torch.Tensor:

@@ -45,6 +45,8 @@ SEEDS = 3
 PERIODS = 2.0
 AFTERWARDS = 5
 """Sampling periods that a run goes on after the fault was found, to see when it became measurable at the latest."""
+WITHOUT_EFFECT = {("Llama, plain PyTorch", "rank-one")}
+"""Rotary position embedding turns queries of rank-1 weights differently at every position: their rank is not 1."""
 COLUMNS = [
     "model",
     "run",
@@ -207,7 +209,9 @@ def outcomes(text: Path | None, folder: Path, processes: int) -> Iterator[Outcom
         *(replace(BASE, seed=seed) for seed in range(SEEDS)),
         *(replace(BASE, fault=fault) for fault in FAULTS.values()),
     ]
-    jobs = [(model, run) for model in EXAMPLES for run in runs]
+    jobs = [
+        (model, run) for model in EXAMPLES for run in runs if (model, run.fault.name) not in WITHOUT_EFFECT
+    ]
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         for found in pool.map(partial(_job, text, folder), jobs):
             print(" | ".join(found.row), flush=True)

@@ -220,13 +220,12 @@ def _judged(rule: Rule, values: Mapping[str, Values], history: HeadHistory, t: T
     beyond_limit = np.zeros(len(y), bool) if rule.limit is None else y > sign * np.log(rule.limit)
     if rule.after_learning and not history.settled:
         beyond_limit[:] = False
-    reached = np.full(len(y), level)
+    changed, reached = deviation > t.z, np.full(len(y), level)
     if rule.change is None:
-        reached -= np.minimum(history.reach(len(y), t.margin), np.log(t.factor) / 2)
-    crossed = y > reached
-    if rule.change is None:
-        crossed &= usual <= level  # NaN is not
-    bad = beyond_limit | (crossed & (deviation > t.z))
+        changed &= usual <= level  # NaN is not
+        if changed.any():
+            reached -= np.minimum(history.reach(t.margin), np.log(t.factor) / 2)
+    bad = beyond_limit | (changed & (y > reached))
     history.add(np.where(bad, np.nan, of_change))
     at_once = beyond_limit if rule.at_once else np.zeros(len(y), bool)
     threshold = np.where(beyond_limit, rule.limit or rule.level, np.exp(sign * reached))

@@ -61,15 +61,13 @@ class HeadHistory:
         """Whether the fixed reference is known."""
         return self._fixed is not None
 
-    def reach(self, n_heads: int, deviations: float) -> Floats:
+    def reach(self, deviations: float) -> Floats:
         """Return how far above its trend some batch of every head is soon: by its noise, and by the next sample.
 
-        So many robust deviations of single samples, and the rise of the trend in one sample; 0 while there is no past.
+        So many robust deviations of single samples, and the rise of the trend in one sample.
         """
-        if len(self._window) < self._wanted:
-            return np.zeros(n_heads)
         samples = np.stack(list(self._window))
-        rise = np.maximum(_slope(samples), 0.0)
+        rise = np.maximum(_slope(*_halves(samples), len(samples)), 0.0)
         return np.nan_to_num(deviations * _noise(samples)) + np.nan_to_num(rise)
 
     def change(self, values: Floats, *, both_sides: bool = False) -> tuple[Floats, Floats]:
@@ -108,16 +106,20 @@ def _usual(samples: Floats) -> tuple[Floats, Floats]:
 
 def _trailing(samples: Floats) -> tuple[Floats, Floats]:
     """Return the median of the older half, and the robust deviation of all samples around their trend."""
-    half = len(samples) // 2
-    older, newer = _median(samples[:half]), _median(samples[half:])
-    line = np.arange(len(samples))[:, None] * np.nan_to_num(_slope(samples))
+    older, newer = _halves(samples)
+    line = np.arange(len(samples))[:, None] * np.nan_to_num(_slope(older, newer, len(samples)))
     return np.where(np.isfinite(older), older, newer), _usual(samples - line)[1]
 
 
-def _slope(samples: Floats) -> Floats:
-    """Return the rise per sample of the line through the medians of both halves, which are half a window apart."""
+def _halves(samples: Floats) -> tuple[Floats, Floats]:
+    """Return the medians of the older and of the newer half."""
     half = len(samples) // 2
-    return 2 * (_median(samples[half:]) - _median(samples[:half])) / len(samples)
+    return _median(samples[:half]), _median(samples[half:])
+
+
+def _slope(older: Floats, newer: Floats, n_samples: int) -> Floats:
+    """Return the rise per sample of the line through the medians of both halves, which are half a window apart."""
+    return 2 * (newer - older) / n_samples
 
 
 def _median(samples: Floats) -> Floats:

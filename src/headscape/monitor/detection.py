@@ -217,7 +217,10 @@ def _judged(rule: Rule, values: Mapping[str, Values], history: HeadHistory, t: T
     of_change = y if rule.change is None else _signed_log(values[rule.change], sign)
     deviation, usual = history.change(of_change)
     level = sign * np.log(rule.level)
-    beyond_limit = np.zeros(len(y), bool) if rule.limit is None else y > sign * np.log(rule.limit)
+    beyond_limit, at_once = (
+        np.zeros(len(y), bool) if bound is None else y > sign * np.log(bound)
+        for bound in (rule.limit, rule.at_once)
+    )
     if rule.after_learning and not history.settled:
         beyond_limit[:] = False
     changed, reached = deviation > t.z, np.full(len(y), level)
@@ -227,7 +230,6 @@ def _judged(rule: Rule, values: Mapping[str, Values], history: HeadHistory, t: T
             reached -= np.minimum(history.reach(t.margin), np.log(t.factor) / 2)
     bad = beyond_limit | (changed & (y > reached))
     history.add(np.where(bad, np.nan, of_change))
-    at_once = beyond_limit if rule.at_once else np.zeros(len(y), bool)
     threshold = np.where(beyond_limit, rule.limit or rule.level, np.exp(sign * reached))
     return _Verdict(bad, beyond_limit, at_once, deviation, np.exp(sign * usual), threshold)
 

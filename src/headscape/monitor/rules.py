@@ -21,7 +21,7 @@ class Rule:
     change
         The metric whose change makes a crossing of ``level`` count; the same by default.
     at_once
-        Whether a value beyond ``limit`` is told without a second sample.
+        A value beyond it is told without a second sample (None: never).
     after_learning
         Whether heads may be beyond ``limit`` before they have learned anything, as those of small initial weights are:
         it counts only after the samples of the fixed reference.
@@ -33,7 +33,7 @@ class Rule:
     level: float
     limit: float | None = None
     change: str | None = None
-    at_once: bool = False
+    at_once: float | None = None
     after_learning: bool = False
 
 
@@ -44,7 +44,14 @@ def rules(t: Thresholds) -> tuple[Rule, ...]:
         Rule(alert.COLLAPSE, "effective_rank", False, t.effective_rank, change="rank1_residual"),
         Rule(alert.CONCENTRATION, "mu_K", True, t.incoherence),
         Rule(alert.CONCENTRATION, "peak", True, t.peak),
-        Rule(alert.EXPLODING_LOGITS, "logit_max", True, t.logit_max, t.logit_limit),
+        Rule(
+            alert.EXPLODING_LOGITS,
+            "logit_max",
+            True,
+            t.logit_max,
+            t.logit_limit,
+            at_once=t.factor * t.logit_limit,
+        ),
         Rule(alert.ENTROPY_COLLAPSE, "entropy_share", False, t.entropy_share, t.entropy_limit),
         Rule(
             alert.DEAD_HEAD,
@@ -54,5 +61,5 @@ def rules(t: Thresholds) -> tuple[Rule, ...]:
             t.query_effect_limit,
             after_learning=True,
         ),
-        Rule(alert.DUPLICATE_HEADS, "nearest", False, t.nearest, t.nearest_limit, at_once=True),
+        Rule(alert.DUPLICATE_HEADS, "nearest", False, t.nearest, t.nearest_limit, at_once=t.nearest_limit),
     )

@@ -21,8 +21,8 @@ class Thresholds:
     factor
         The least ratio to its past that makes a change, however small the deviations.
     persistence, memory
-        A crossing is told once it is seen in ``persistence`` of the last ``memory`` samples. NaN, visible later keys
-        and identical heads need no second sample.
+        A crossing is told once it is seen in ``persistence`` of the last ``memory`` samples. NaN, visible later keys,
+        identical heads and logits beyond ``factor`` times their limit need no second sample.
     window
         Samples of the trailing window.
     settle, reference

@@ -156,6 +156,11 @@ def test_noisy_growth_is_found_within_two_samples_of_the_first_batch_beyond_the_
     assert np.mean(delays > -4) > 0.95
 
 
+def test_logits_beyond_twice_the_limit_need_no_second_sample():
+    _, alerts = judged(samples(5, "logit_max", lambda i: 250.0 if i == 2 else None))
+    assert [(alert.kind, alert.step) for alert in alerts] == [(kinds.EXPLODING_LOGITS, 2 * EVERY)]
+
+
 def test_a_weak_head_of_an_untrained_model_is_not_dead():
     """Its query effect falls by less than half, from a value that was small to begin with."""
     _, alerts = judged(samples(60, "query_effect", lambda i: 0.0055 if i < BEGIN else 0.004))

@@ -133,7 +133,8 @@ def record(model: str, run: Run, text: Path | None, folder: Path) -> hs.MonitorR
 
     A run that the folder already holds whole is read.
     """
-    path = folder / f"{EXAMPLES[model]}-{run.fault.name}-{run.seed}.jsonl"
+    source = "sample_text" if text is None else text.stem
+    path = folder / source / f"{EXAMPLES[model]}-{run.fault.name}-{run.seed}.jsonl"
     if path.exists() and (known := hs.MonitorRun.load(path)).ended:
         return known
     path.unlink(missing_ok=True)

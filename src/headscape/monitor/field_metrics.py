@@ -28,7 +28,7 @@ _BYTES_OF_TOKENS = 3 * 8  # an entry of the blocks of tokens that they are made 
 def key_incoherence(sample: SampledRows) -> torch.Tensor:
     """Return mu_K = L max_j |k_j|^2 / sum_j |k_j|^2 of every head, from keys that are not centered."""
     squares = torch.linalg.vector_norm(sample.keys, dim=-1).square_()
-    mu = sample.real_keys.sum() * squares.amax(dim=-1) / squares.sum(dim=-1)
+    mu: torch.Tensor = sample.real_keys.sum() * squares.amax(dim=-1) / squares.sum(dim=-1)
     return mu.repeat_interleave(sample.group_size)
 
 

@@ -68,7 +68,8 @@ class HeadHistory:
         """
         samples = np.stack(list(self._window))
         rise = np.maximum(_slope(*_halves(samples), len(samples)), 0.0)
-        return np.nan_to_num(deviations * _noise(samples)) + np.nan_to_num(rise)
+        reach: Floats = np.nan_to_num(deviations * _noise(samples)) + np.nan_to_num(rise)
+        return reach
 
     def change(self, values: Floats, *, both_sides: bool = False) -> tuple[Floats, Floats]:
         """Return how many robust deviations above its past every head lies, and the median of that past.
@@ -95,7 +96,8 @@ def _noise(samples: Floats) -> Floats:
     Differences know nothing of a trend, nor of where it began.
     """
     steps = np.diff(samples, axis=0)
-    return _NORMAL * _median(np.abs(steps - _median(steps))) / np.sqrt(2)
+    noise: Floats = _NORMAL * _median(np.abs(steps - _median(steps))) / np.sqrt(2)
+    return noise
 
 
 def _usual(samples: Floats) -> tuple[Floats, Floats]:

@@ -97,7 +97,7 @@ def _attention(
     z = _raw_logits(sample, heads, block)
     hidden = ~visible
     largest = None
-    if not (call.softcap is call.bias is call.mask is None):
+    if any(term is not None for term in (call.softcap, call.bias, call.mask)):
         largest = z.masked_fill(hidden, float("-inf")).amax(dim=(-2, -1))
     if call.softcap is not None:
         z.div_(call.softcap).tanh_().mul_(call.softcap)

@@ -29,6 +29,7 @@ PARTS = {
     "pruning": bench_pruning.rows,
     "compare": bench_compare.rows,
     "monitor": bench_monitor.rows,
+    "monitor-memory": bench_monitor.memory_rows,
     "report": bench_report.rows,
 }
 """In the order of the table."""

@@ -94,14 +94,48 @@ def _fused() -> Any:
             self.c_attn, self.c_proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            q, k, v = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in self.c_attn(x).chunk(3, dim=-1))
+            q, k, v = _heads(self.c_attn(x))
             y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             return x + self.c_proj(y.transpose(1, 2).flatten(2))
+
+    return _blocks(Attention)
+
+
+def _registered() -> Any:
+    import torch
+    from torch import nn
+
+    import headscape as hs
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+        def attend(self, q: Any, k: Any, v: Any, hidden: Any) -> torch.Tensor:
+            logits = (q @ k.mT) * (WIDTH // HEADS) ** -0.5
+            return logits.masked_fill(hidden, -torch.inf).softmax(dim=-1) @ v  # type: ignore[no-any-return]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+            return x + self.out(self.attend(*_heads(self.qkv(x)), hidden).transpose(1, 2).flatten(2))
+
+    names = {"queries": "q", "keys": "k", "values": "v", "mask": "hidden"}
+    hs.register_attention(Attention, "attend", **names, mask_hides=True)
+    return _blocks(Attention)
+
+
+def _heads(joined: Any) -> list[Any]:
+    return [x.unflatten(-1, (HEADS, -1)).transpose(1, 2) for x in joined.chunk(3, dim=-1)]
+
+
+def _blocks(attention: Callable[[], Any]) -> Any:
+    from torch import nn
 
     def feed_forward() -> Any:
         return nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
 
-    return _on_ids(nn.Sequential(*(part() for _ in range(LAYERS) for part in (Attention, feed_forward))))
+    return _on_ids(nn.Sequential(*(part() for _ in range(LAYERS) for part in (attention, feed_forward))))
 
 
 def _on_ids(stack: Any) -> Any:
@@ -126,4 +160,5 @@ KINDS: dict[str, tuple[str, Callable[[], Any]]] = {
     "Transformer-XL": ("plain forward, sdpa", _transformer_xl),
     "PyTorch (nn.TransformerEncoder)": ("plain forward, fast path", _encoder),
     "PyTorch (fused projections, causal)": ("plain forward, sdpa", _fused),
+    "PyTorch (registered, softmax by hand)": ("plain forward, eager", _registered),
 }

@@ -17,7 +17,7 @@ def rows() -> list[Row | Measure]:
 
 def spectra() -> list[Row]:
     found = []
-    for heads, length, d in ((10, 2048, 64), (10, 512, 64)):
+    for heads, length, d in ((10, 256, 64), (10, 512, 64), (10, 1024, 64), (2, 2048, 64)):
         queries, keys = np.random.default_rng(0).normal(size=(2, heads, length, d))
         found.append(
             compare(

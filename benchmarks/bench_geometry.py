@@ -1,12 +1,13 @@
 """The geometry: L1 kernel, questionnaire, memory, growth with length, heads and folders."""
 
 import time
+from functools import partial
 
 import numpy as np
 from scipy.cluster.hierarchy import average, optimal_leaf_ordering
 from scipy.spatial.distance import pdist, squareform
 
-from benchmarks.harness import Measure, Row, compare, peak_memory
+from benchmarks.harness import Measure, Row, compare, peak_memory, timed
 from benchmarks.speedup import causal
 from headscape.engine import LocalEngine
 from headscape.geometry import questionnaire as questionnaire_module
@@ -26,7 +27,6 @@ def rows() -> list[Row | Measure]:
     table: list[Row | Measure] = [
         *kernel(),
         *leaf_order(),
-        *questionnaire(),
         *growth(),
         *long_axes(),
         *memory(),
@@ -76,9 +76,9 @@ def leaf_order() -> list[Row]:
     return found
 
 
-def questionnaire() -> list[Row]:
-    found = []
-    for queries, keys, layers, heads in ((256, 256, 16, 8), (128, 128, 12, 12)):
+def questionnaire() -> list[Row | Measure]:
+    found: list[Row | Measure] = []
+    for queries, keys, layers, heads in ((64, 64, 4, 9), (128, 128, 12, 12), (256, 256, 16, 8)):
         x = planted_tensor(queries, keys, layers, heads, noise=0.5).data
         fit = Questionnaire(n_iter=3).fit
         found.append(
@@ -138,17 +138,13 @@ def growth() -> list[Measure]:
     shapes = [(64, 64, 64), (128, 128, 64), (256, 256, 64), (512, 512, 64), (256, 256, 16), (256, 256, 256)]
     for q, k, h in shapes:
         x = planted_tensor(q, k, 1, h, noise=0.5).data
-        start = time.perf_counter()
-        Questionnaire(n_iter=1).fit(x)
-        found.append(Measure(f"one iteration, {q} x {k} x {h}", time.perf_counter() - start, "s"))
+        found.append(timed(f"one iteration, {q} x {k} x {h}", partial(Questionnaire(n_iter=1).fit, x)))
     x = planted_tensor(256, 256, 8, 16, noise=0.5).data
     for constant in (0.5, 1.0, 4.0):
         trees = Questionnaire(n_iter=1, tree_constant=constant).fit(x).trees_
-        start = time.perf_counter()
-        tree_emd(x, trees, "head")
-        seconds = time.perf_counter() - start
         folders = trees["query"].n_folders * trees["key"].n_folders
-        found.append(Measure(f"EMD of 128 heads, {folders} products of folders", seconds, "s"))
+        name = f"EMD of 128 heads, {folders} products of folders"
+        found.append(timed(name, partial(tree_emd, x, trees, "head")))
     return found
 
 

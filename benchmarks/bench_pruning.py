@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.harness import Measure, Row, compare
+from benchmarks.harness import Measure, Row, compare, timed
 
 LENGTH, NEW_TOKENS = 256, 16
 SHARES = {"a third": (0,), "two thirds": (0, 1)}
@@ -33,6 +33,9 @@ def rows() -> list[Row | Measure]:
             for head in range(size)
         ]
         pruned = hs.prune(intact, heads)
+        table.append(
+            timed(f"SmolLM2-135M, removing {share} of its heads", partial(hs.prune, intact, heads), "a copy")
+        )
         for what, work in (
             (f"prefill of {LENGTH} tokens", prefill),
             (f"decoding of {NEW_TOKENS} tokens after {LENGTH}", decode),

@@ -67,13 +67,15 @@ def batch_of(ids: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
 Reached = Callable[[int, LlamaForCausalLM, PreTrainedTokenizerFast], None]
 
 
-def train(steps: int, reached: Reached | None = None) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+def train(
+    steps: int, reached: Reached | None = None, seed: int = SEED
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Train and return the model with its tokenizer; the loss goes to standard error.
 
     ``reached`` is called with the number of steps taken, from 0 on, and the model as it is then.
     """
-    torch.manual_seed(SEED)
-    rng = np.random.default_rng(SEED)
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
     text = "\n\n".join(topics[name] for name in sorted(topics))
     tokenizer, model = make_tokenizer(text), make_model()
     ids = np.asarray(tokenizer(text)["input_ids"], dtype=np.int64)

@@ -87,12 +87,23 @@ def head_weights(model: torch.nn.Module, layer: int, head: int) -> dict[str, lis
     return found | {"output": [module.o_proj.weight.data[:, rows]]}
 
 
-# Adam undoes a head that is zeroed or copied once in less than ten steps, so these two last.
+# Adam undoes a head that is zeroed, flattened or copied once in less than ten steps, so these three last.
 
 
 def _zero_queries(model: torch.nn.Module, first: bool) -> None:
     for weights in head_weights(model, LAYER, HEAD)["query"]:
         weights.zero_()
+
+
+def _make_rank_one(model: torch.nn.Module, first: bool) -> None:
+    weights, *bias = head_weights(model, LAYER, HEAD)["query"]
+    rows = (
+        weights if bias else weights.T
+    )  # (model, head size): a GPT-2 multiplies from the right, and has a bias
+    strongest = torch.linalg.svd(rows, full_matrices=False)[2][0]
+    rows.copy_((rows @ strongest)[:, None] * strongest)
+    for each in bias:
+        each.copy_((each @ strongest) * strongest)
 
 
 def _make_equal(model: torch.nn.Module, first: bool) -> None:
@@ -136,6 +147,13 @@ FAULTS = {
             ("dead-head",),
             (LAYER, HEAD),
             each_step=_zero_queries,
+        ),
+        Fault(
+            "rank-one",
+            "queries of one head made rank 1",
+            ("collapse",),
+            (LAYER, HEAD),
+            each_step=_make_rank_one,
         ),
         Fault(
             "equal-heads",

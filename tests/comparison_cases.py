@@ -15,6 +15,7 @@ import torch
 
 import headscape as hs
 from headscape.analysis.comparison.gromov_wasserstein import gromov_wasserstein
+from headscape.analysis.comparison.window_test import EVERYTHING, LEVEL
 from headscape.study.compared_source import ComparedSource, noise_floor, scaled_emds, window_noise
 from headscape.study.head_matching import Matching
 from headscape.study.pair_tests import PairTests
@@ -59,15 +60,26 @@ def with_heads_in_order(layer, order=ORDER):
     return model
 
 
-def with_noise(layer, relative, seed=0):
-    """Return a copy with noise on the queries and keys of a layer, relative to the size of the weights."""
+def with_noise(layer, relative, seed=0, elsewhere=0.0):
+    """Return a copy with noise on the queries and keys of a layer, relative to the size of the weights.
+
+    ``elsewhere`` is the noise on all other layers.
+    """
     model = copy_of_tiny()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for projection in (attention_of(model, layer).q_proj, attention_of(model, layer).k_proj):
-            weight = projection.weight
-            weight += relative * weight.std() * torch.randn(weight.shape, generator=generator)
+        for place in [layer] if not elsewhere else range(4):
+            amount = relative if place == layer else elsewhere
+            for projection in (attention_of(model, place).q_proj, attention_of(model, place).k_proj):
+                weight = projection.weight
+                weight += amount * weight.std() * torch.randn(weight.shape, generator=generator)
     return model
+
+
+def farthest_layer(pair):
+    """Return the layer whose heads moved farthest on the same windows."""
+    rows = pair.shifts[pair.shifts["level"] == "layer"].set_index("layer")
+    return rows["moved"].idxmax()
 
 
 def study_of(model, inputs=None, **options):
@@ -135,15 +147,35 @@ def disjoint_sets(study, pairs, windows):
 
 def false_alarms(study, *, pairs, windows, matched="number"):
     """Count the pairs of disjoint window sets of one study between which something seems to change."""
-    about = about_source(tiny(), study)
-    source = ComparedSource.of_study("tiny", study, about, original_heads(study, about))
-    emds, heads = scaled_emds(study), np.arange(len(source.heads))
+    source, emds = compared(study)
+    heads = np.arange(len(source.heads))
     alarms = 0
     for seed, chosen in enumerate(disjoint_sets(study, pairs, windows)):
         tests = PairTests(source, source, (emds, emds), chosen, Matching(matched, heads, heads))
-        _, changes = tests.run(paired=False, level=0.02, seed=seed)
+        _, changes = tests.run(paired=False, level=LEVEL, seed=seed)
         alarms += "changed" in set(changes["verdict"])
     return alarms
+
+
+def told_apart(a, b, *, pairs, windows):
+    """Count the pairs of window sets of two studies between which anything, or any single measure, changed."""
+    (first, emds), (second, others) = compared(a), compared(b)
+    heads, rng = np.arange(len(first.heads)), np.random.default_rng(1)
+    found = {"any": 0, "single": 0}
+    for seed in range(pairs):
+        chosen = tuple(rng.permutation(study.windows)[:windows] for study in (a, b))
+        tests = PairTests(first, second, (emds, others), chosen, Matching("number", heads, heads))
+        changes = tests.run(paired=False, level=LEVEL, seed=seed)[1]
+        which = set(changes[changes["verdict"] == "changed"]["measure"])
+        found["any"] += bool(which)
+        found["single"] += bool(which - {EVERYTHING})
+    return found
+
+
+def compared(study):
+    """Return a study of the tiny model as a comparison sees it, and its EMDs in median EMDs."""
+    about = about_source(tiny(), study)
+    return ComparedSource.of_study("tiny", study, about, original_heads(study, about)), scaled_emds(study)
 
 
 def distances_beyond_noise(study, *, pairs, windows):

@@ -136,10 +136,20 @@ def _column(key: str, values: list[Any], title: str = "", panel: bool = False) -
 
 def _groups(n: int, one: SourceView) -> list[dict[str, Any]]:
     times = [3.5 if layer == CHANGED_LAYER else 0.8 for layer in range(n)]
-    series = [
+    series: list[dict[str, Any]] = [
         {"key": key, "title": key, "times": times, "changed": [t > 1 for t in times]}
         for key in ("any", "emd")
     ]
+    moved = [0.2 if layer == CHANGED_LAYER else 0.0 for layer in range(n)]
+    series.append(
+        {
+            "key": "moved",
+            "title": "moved",
+            "unit": "median EMDs moved",
+            "times": moved,
+            "changed": [m > 0 for m in moved],
+        }
+    )
     heads = [one.heads["layer"].count(layer) for layer in range(n)]
     return [{"kind": "layer", "labels": [str(layer) for layer in range(n)], "heads": heads, "series": series}]
 

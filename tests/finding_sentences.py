@@ -120,8 +120,27 @@ def no_family(study, said):
     return {"n": len(study.data.heads)}
 
 
-@says("patterns", "The clearest heads of each kind, with their scores: {told~}.")
+@says(
+    "patterns",
+    "The clearest head of each kind, with its score: {told~}.",
+    "The clearest head of each kind, with its score (* on repeated random tokens): {told~}.",
+)
 def clearest(study, said):
+    named, told = named_by(study), {}
+    for part in said["told"].split(", "):
+        kind, head, score, random = re.fullmatch(rf"([a-z ]+) (\d+\.\d+) \(({NUMBER})(\*?)\)", part).groups()
+        pair = pair_of(head)
+        of_kind = [value for name, value, _ in named.values() if name == kind]
+        assert named[pair][0] == kind
+        assert same(score, max(of_kind))
+        assert same(score, named[pair][1])
+        assert bool(random) == named[pair][2].endswith("_random")
+        told[kind] = pair
+    return {"told": {*told} == {kind for kind, _, _ in named.values()} - {"mixed"}}
+
+
+@says("patterns", "The clearest heads of each kind, with their scores: {told~}.")
+def clearest_few(study, said):
     named, column = kinds(study), {pair: name for pair, (_, _, name) in named_by(study).items()}
     parts = [part.split(": ") for part in said["told"].split("; ")]
     on_random = {kind.partition(",")[0] for kind, _ in parts if kind.endswith(", on repeated random tokens")}
@@ -224,29 +243,55 @@ def support_of(study):
 
 @says(
     "folders",
-    "{count} groups (folders of the tree) stand out: {told~}.",
-    "{count} group (a folder of the tree) stands out: {told~}.",
+    "{count} groups of heads stand out in the tree: {told~}. Support is the share of repetitions in which a group "
+    "comes back.",
+    "{count} group of heads stands out in the tree: {told~}. Support is the share of repetitions in which a group "
+    "comes back.",
 )
 def named_folders(study, said):
     support, layers = support_of(study), np.array([layer for layer, _ in study.data.heads])
     smaller = re.search(r"; and (\d+) smaller ones$", said["told"])
-    told = re.split(r"; (?=\d+ heads? \()", said["told"][: smaller.start() if smaller else None])
-    for part in told:
-        form = rf"(\d+) heads \(support ({NUMBER})\),? (?:lie )?(?:mostly )?in layers? (\d+)(?:-\d+)?"
-        size, stated, where = re.match(form, part).groups()
+    told = said["told"][: smaller.start() if smaller else None].split("; ")
+    (finding,) = [found for found in study.findings if " out in the tree: " in found]
+    numbers = _group_numbers(finding.statistics)
+    for part, scores in zip(told, numbers, strict=True):
+        form = rf"(\d+) heads,? (?:lie )?(?:mostly )?in layers? (\d+)(?:-\d+)?.* \(support ({NUMBER})\)"
+        size, where, stated = re.fullmatch(form, part).groups()
         fitting = [
             heads
             for heads, value in support.items()
-            if len(heads) == int(size) and value >= 0.5 and same(stated, value) and _fits(study, part, heads)
+            if len(heads) == int(size)
+            and value >= 0.5
+            and same(stated, value)
+            and _fits(study, scores, heads)
         ]
         assert fitting, part
         assert any(int(where) in layers[sorted(heads)] for heads in fitting)
+        shared = [words for words, _, _ in _SCORES.findall(scores)]
+        assert all(words in part for words in shared), (part, scores)
     return {"count": len(told) + (int(smaller[1]) if smaller else 0), "told": True}
+
+
+_SCORES = re.compile(rf", ([a-z ]+?) \(median score ({NUMBER}); other heads ({NUMBER})\)")
+
+
+def _group_numbers(text):
+    """Return the statistics of the groups that stand out, one text a group."""
+    return re.split(r"; (?=\d+ heads, )", text.removesuffix("."))
+
+
+@says("folders", "{size} heads, {rest~}.")
+def group_statistics(study, said):
+    """Every group fits a folder of its size; the sentence before it names its support."""
+    for text in _group_numbers(f"{said['size']} heads, {said['rest']}"):
+        size = int(text.partition(" ")[0])
+        assert any(_fits(study, text, heads) for heads in support_of(study) if len(heads) == size), text
+    return {"size": True, "rest": True}
 
 
 def _fits(study, words, heads):
     inside = np.isin(np.arange(len(study.data.heads)), sorted(heads))
-    stated = re.findall(rf", ([a-z ]+?) \(median score ({NUMBER}); other heads ({NUMBER})\)", words)
+    stated = _SCORES.findall(words)
     assert len(stated) == words.count("median score")
     shared = re.search(rf"(\d+) pairs share a key-value head \({NUMBER} expected\)", words)
     if shared:
@@ -553,8 +598,8 @@ def geometry_of_sinks(study, said):
 @says(
     "sinks",
     "Without sinks, the first coordinate of the map follows {first~}, the second {second~} (rank correlations).",
-    "Without sinks, the first coordinate of the map follows {first~}, the second {second~} (rank correlations). No "
-    "longer seen: {gone~}.",
+    "Without sinks, the first coordinate of the map follows {first~}, the second {second~} (rank "
+    "correlations). Warnings that no longer apply: {gone~}.",
 )
 def map_without_sinks(study, said):
     _, share = sinks_of(study)
@@ -738,10 +783,11 @@ def depends_on(study, said):
 
 
 _OFF = (
-    "Switching off the {count} heads with the lowest Haar entropy over all windows changes the loss from {intact} to "
-    "{lowest} {loss~}, {again} random heads to {random} (a first test: {windows} windows, mean of {draws} random draws)"
+    "Switching off the {count} heads with the least coarse structure (lowest Haar entropy) changes the loss from "
+    "{intact} to {lowest} {loss~}, {again} random heads to {random} (a first test: {windows} windows, mean of {draws} "
+    "random draws)"
 )
-_OFF_ALWAYS = _OFF.replace("over all windows", "over all windows ({always} of them low in every window)")
+_OFF_ALWAYS = _OFF.replace("entropy)", "entropy; {always} of them low in every window)")
 
 
 @says(
@@ -761,12 +807,12 @@ def first_test(study, said):
         if lowest < random.min()
         else (
             "No head has been shown to do little",
-            "so these heads do more than random heads: do not remove heads by low Haar entropy",
+            "so they do more than random heads: do not remove heads by this measure",
         )
         if lowest > random.max()
         else (
             "No head has been shown to do little",
-            "so these heads do neither clearly less nor clearly more than random heads",
+            "so they do neither clearly less nor clearly more than random heads",
         )
     )
     values = {

@@ -7,13 +7,29 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 DIRECTIVE = re.compile(
-    r"^<!-- (benchmark|table|claims|details|times|commands)(?:: (\S+))? -->$", re.MULTILINE
+    r"^<!-- (benchmarks|table|claims|details|times|commands)(?:: (\S+))? -->$", re.MULTILINE
 )
 PICTURES = ROOT / "docs" / "images" / "findings"
+BENCHMARKS = {
+    "capture": "Capture",
+    "adapters": "Capture, for every way in which attention is seen",
+    "geometry": "Geometry",
+    "questionnaire": "Organizing a window",
+    "stages": "Stages of an analysis",
+    "haar": "Haar entropies",
+    "energy": "Energy field",
+    "paraproduct": "Paraproducts and softmax",
+    "ablation": "Ablation",
+    "pruning": "Pruned models",
+    "compare": "Comparisons",
+    "monitor": "Training monitor",
+    "report": "Report",
+}
+"""The parts of the table of benchmarks, in its order; a part without saved results is left out."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace directives such as ``<!-- benchmark: benchmarks/results/geometry.json -->``."""
+    """Replace directives such as ``<!-- table: docs/results/scale.json -->``."""
     return DIRECTIVE.sub(_render, markdown)
 
 
@@ -21,11 +37,15 @@ def _render(match: re.Match[str]) -> str:
     kind, argument = match.groups()
     if kind == "commands":
         return _commands()
+    if kind == "benchmarks":
+        paths = {title: ROOT / argument / f"{part}.json" for part, title in BENCHMARKS.items()}
+        found = {title: json.loads(path.read_text()) for title, path in paths.items() if path.exists()}
+        return _benchmarks(found)
     data = json.loads((ROOT / argument).read_text(encoding="utf-8"))
     reproduced = {"claims": _claims, "details": _details, "times": _times}
     if kind in reproduced:
         return reproduced[kind](data)
-    return _benchmark(data) if kind == "benchmark" else _table(data["columns"], data["rows"])
+    return _table(data["columns"], data["rows"])
 
 
 def _claims(data: dict[str, Any]) -> str:
@@ -93,39 +113,49 @@ def _times(data: dict[str, Any]) -> str:
     return _table(["part", "minutes", "CPU minutes"], rows)
 
 
-def _benchmark(data: dict[str, Any]) -> str:
-    ratios = [
-        [
-            row["name"],
-            row["baseline"],
-            f"{row['ours']:.3g} {row['unit']}",
-            f"{row['theirs']:.3g} {row['unit']}",
-            _ratio(row),
-            row["wanted"],
-        ]
-        for row in data["rows"]
-        if "ratio" in row
-    ]
-    measures = [
-        [row["name"], f"{row['value']:.3g} {row['unit']}", row["note"]]
-        for row in data["rows"]
-        if "value" in row
-    ]
-    machine = data["machine"]
-    text = f"Measured on {machine['processor']}, {machine['cores']} cores, Python {machine['python']}.\n\n"
-    if ratios:
-        text += _table(["what", "baseline", "headscape", "baseline", "ratio (range)", "wanted"], ratios)
-    if measures:
-        text += "\n\n" + _table(["what", "measured", "note"], measures)
-    return text
+def _benchmarks(parts: dict[str, dict[str, Any]]) -> str:
+    """Return one table of all parts, a line with the title before each, and where they were measured."""
+    machines: dict[str, list[str]] = {}
+    rows = []
+    for title, data in parts.items():
+        machines.setdefault(_machine(data["machine"]), []).append(title)
+        rows.append([f"**{title}**", *[""] * 6])
+        rows += [_benchmark(row) for row in data["rows"]]
+    if len(machines) == 1:
+        where = f"Measured on {next(iter(machines))}."
+    else:
+        where = "\n".join(f"- {', '.join(titles)}: {machine}" for machine, titles in machines.items())
+        where = f"Measured on:\n\n{where}"
+    columns = ["what", "headscape", "baseline", "ratio (range)", "memory: headscape / baseline", "wanted"]
+    return f"{where}\n\n{_table([*columns, 'baseline is'], rows)}"
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    day = f", {machine['date']}" if "date" in machine else ""
+    return f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}{day}"
+
+
+def _benchmark(row: dict[str, Any]) -> list[str]:
+    """Return the cells of one line: a ratio to a baseline, or a size or time without one."""
+    memory = [f"{row[name]:.0f} MiB" for name in ("memory", "their_memory") if row.get(name) is not None]
+    if "value" in row:
+        value = f"{_number(row['value'])} {row['unit']}"
+        return [row["name"], value, "", "", " / ".join(memory), "", row["note"]]
+    sides = [f"{_number(row[side])} {row['unit']}" for side in ("ours", "theirs")]
+    return [row["name"], *sides, _ratio(row), " / ".join(memory), row["wanted"], row["baseline"]]
 
 
 def _ratio(row: dict[str, Any]) -> str:
     """Return the ratio with its range, which alone is a result if it is wider than a factor of two."""
-    spread = f"{row['low']:.1f}-{row['high']:.1f}"
+    digits = 2 if row["ratio"] < 2 else 1
+    spread = f"{row['low']:.{digits}f}-{row['high']:.{digits}f}"
     if row["high"] > 2 * row["low"]:
         return f"too noisy to tell ({spread})"
-    return f"**{row['ratio']:.1f}x** ({spread})"
+    return f"**{row['ratio']:.{digits}f}x** ({spread})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _table(columns: list[str], rows: list[list[Any]]) -> str:

@@ -116,6 +116,7 @@ def test_the_terminal_summary_has_a_table_findings_and_the_report(killed, monkey
     assert "16 heads, 2 windows" in done.stdout
     assert "Which heads do little, and was that tested?" in done.stdout
     assert "a first test: 2 windows" in " ".join(done.stdout.split())
+    assert "first token: Share of attention to the first token." in " ".join(done.stdout.split())
     assert "report.html" in done.stdout.replace("\n", "")
 
 

@@ -57,6 +57,26 @@ def test_networks_of_different_shapes_say_what_cannot_be_compared(run, tmp_path)
     }
 
 
+def test_one_model_on_two_texts_and_on_two_ranges_of_layers(run, tmp_path):
+    texts = [tmp_path / "prose.txt", tmp_path / "code.txt"]
+    for path, line in zip(texts, ("The cat sat on the mat. ", "for i in range(3): f(i)\n"), strict=True):
+        path.write_text(60 * line, encoding="utf-8")
+    each = [word for path in texts for word in ("--text-each", path)]
+    sizes = ("--windows", 2, "--length", 16)
+    found = one_object(run(MODEL, MODEL, *each, "-o", tmp_path / "texts", *sizes, "--json"))
+    assert [Path(source["texts"][0]).name for source in found["sources"]] == ["prose.txt", "code.txt"]
+    assert found["pairs"][0]["windows"] == "other"
+    layers = ("--layers-each", "0-1", "--layers-each", "2-3")
+    found = one_object(run(MODEL, MODEL, *layers, "-o", tmp_path / "layers", *sizes, "--json"))
+    assert [source["heads"] for source in found["sources"]] == [8, 8]
+    one_line(run(MODEL, MODEL, *each[:2], "-o", tmp_path / "x"), "once per network (2 times)")
+    one_line(
+        run(MODEL, MODEL, *each, "--text", texts[0], "-o", tmp_path / "x"), "either --text or --text-each"
+    )
+    a = capture(tmp_path / "a")
+    one_line(run(a, MODEL, *each, "-o", tmp_path / "x"), "--text-each is for models")
+
+
 def test_quiet_prints_nothing(run, tmp_path):
     a = capture(tmp_path / "a")
     done = run(a, a, "-o", tmp_path / "out", "-q")

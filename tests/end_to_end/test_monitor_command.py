@@ -1,18 +1,22 @@
 """``headscape monitor``: the view of a run, its page in a browser, and bad input."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import browser
 from cli_runs import environment, headscape_here, one_line, one_object
+from headscape.cli import progress
 from monitor_runs import write_run
 from report_pages import click, look_at_everything, run, screen, type_into, wait
 
+TINY = Path(__file__).parents[2] / "examples" / "tiny_model"
 needs_browser = pytest.mark.skipif(bool(browser.missing()), reason=browser.missing() or "a browser is there")
 
 
@@ -55,6 +59,23 @@ def test_bad_input_is_one_line(monkeypatch, capsys, tmp_path, faulty, arguments,
     write_run(tmp_path / "empty", samples=0)
     (tmp_path / "faulty").symlink_to(faulty.parent)
     one_line(headscape_here(monkeypatch, capsys, "monitor", *arguments), words)
+
+
+def test_checkpoints_say_first_how_long_they_take(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(progress, "LONG", 0.0)
+    text = tmp_path / "text.txt"
+    text.write_text("Heads attend to tokens. " * 60)
+    for step in (5, 10):
+        shutil.copytree(TINY, tmp_path / "run" / f"checkpoint-{step}")
+    out = tmp_path / "measured"
+    done = headscape_here(
+        monkeypatch,
+        capsys,
+        *("monitor", "--checkpoints", tmp_path / "run", "--text", text, "--length", "16", "-o", out),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("Expected time: about ")
+    assert "step 10" in done.stdout
 
 
 def test_follow_tells_new_alerts_and_ends_well_on_an_interrupt(tmp_path):

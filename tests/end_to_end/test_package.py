@@ -1,6 +1,8 @@
 """What is built for others: a wheel that holds all it needs, and runs away from this clone."""
 
+import email
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -29,6 +31,19 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"headscape"}
     for needed in ("headscape/py.typed", "headscape/__init__.pyi", "headscape/report/page_files/report.css"):
         assert needed in names
+
+
+def test_the_description_holds_no_links_into_the_repository(built):
+    with zipfile.ZipFile(built[0]) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith("METADATA")]
+        metadata = email.message_from_string(wheel.read(name).decode())
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    text = metadata.get_payload()
+    assert text.startswith("# headscape")
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert links
+    assert all(link.startswith("https://") for link in links)
+    assert "How to read the report goes through" in text
 
 
 def test_the_sdist_holds_what_the_tests_need(built):

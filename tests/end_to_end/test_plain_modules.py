@@ -9,10 +9,20 @@ import headscape as hs
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.layer_pass import LayerPasses
 from headscape.ablation.repair import repair
-from headscape.errors import HeadscapeError, InputError, ModelError
+from headscape.errors import HeadscapeError, InputError
 from headscape.models.loading import as_model
 from headscape.recorder.inputs import InputReader
-from plain_models import HEADS, WIDTH, Classifier, NanoGPT, next_token_loss, scaled_up, states, token_ids
+from plain_models import (
+    HEADS,
+    WIDTH,
+    Classifier,
+    FusedCausalAttention,
+    NanoGPT,
+    next_token_loss,
+    scaled_up,
+    states,
+    token_ids,
+)
 
 TOKENS = 24
 
@@ -115,6 +125,46 @@ def test_a_causal_hint_without_a_mask_is_refused():
         hs.capture(encoder(), {"src": states(2), "is_causal": True})
 
 
-def test_check_says_what_it_needs():
-    with pytest.raises((ModelError, InputError), match="transformers"):
-        hs.check(encoder(), states(2))
+def test_check_of_plain_modules(case):
+    model, inputs, _ = case
+    report = hs.check(model, inputs[:2])
+    assert report.ok
+    passed = set(report.table().query("passed > 0")["test"])
+    assert {"zero-sum", "delocalization bound", "rank bound", "run as configured", "dropout"} <= passed
+    # torch's encoder keeps its softmax to itself, so that its heads are judged by their queries and keys alone.
+    assert ({"recomputed probabilities", "softmax shift", "output"} <= passed) == isinstance(model, NanoGPT)
+
+
+def test_check_finds_what_is_wrong_with_a_plain_module():
+    class Peeks(FusedCausalAttention):
+        """Hides the future from all heads but one."""
+
+        def forward(self, x):
+            q, k, v = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in self.c_attn(x).chunk(3, dim=-1))
+            visible = torch.ones(HEADS, x.shape[1], x.shape[1], dtype=torch.bool).tril()
+            visible[1] = True
+            y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+            return self.c_proj(y.transpose(1, 2).flatten(2))
+
+    model = scaled_up(NanoGPT(attention=Peeks))
+    report = hs.check(model, token_ids(2, TOKENS), causal=True)
+    assert {(failure.test, failure.head) for failure in report.failures} == {("causality", 1)}
+    model.train()
+    assert "dropout" in {failure.test for failure in hs.check(model, token_ids(2, TOKENS)).failures}
+
+
+def test_check_compares_a_plain_module_with_a_reference():
+    model, other = scaled_up(NanoGPT()), scaled_up(NanoGPT())
+    ids = token_ids(2, TOKENS)
+    assert hs.check(model, ids, against=other).ok
+    with torch.no_grad():
+        other.h[1].attn.c_attn.weight[WIDTH : WIDTH + 8] *= 1.1  # the keys of head 0
+    found = {(f.test, f.layer, f.head) for f in hs.check(model, ids, against=other).failures}
+    assert found == {("keys against reference", 1, 0)}
+
+
+def test_padded_inputs_of_a_plain_module_are_not_checked():
+    ids = token_ids(2, TOKENS).clamp(min=1)
+    ids[:, -3:] = 0
+    with pytest.raises(InputError, match="padded"):
+        hs.check(scaled_up(Classifier()), ids)

@@ -248,6 +248,8 @@ def test_columns_can_be_chosen(page, study):
     run(page, f"{BOX} box.scrollLeft = 400")
     shift = run(page, f"{BOX} return {LEFT.format('#head-table tbody th')} - {LEFT.format('#heads .scroll')}")
     assert abs(shift) <= 2
+    cut = "[...document.querySelectorAll('#head-table tbody :is(th, td)')].filter(e => e.scrollWidth > e.clientWidth)"
+    assert run(page, f"return {cut}.map(e => e.textContent)") == []
 
 
 def downloaded(page, folder, name, button):

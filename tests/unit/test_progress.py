@@ -64,6 +64,25 @@ def test_the_time_left_is_told_of_one_count_only():
     assert "left" not in two + three
 
 
+def test_a_bar_tells_the_time_left_only_when_enough_is_done(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    def shown(done):
+        stream = Terminal()
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setenv("COLUMNS", "160")
+        with shown_progress(quiet=False) as progress:
+            progress("organizing", done, 10)
+            progress.announce("written above the bar")
+        return stream.getvalue()
+
+    assert "organizing" in shown(1)
+    assert "left" not in shown(1)
+    assert "about 1 second left" in shown(5)
+
+
 @pytest.mark.parametrize("quiet", [True, False])
 def test_quiet_is_silent(quiet, monkeypatch):
     stream = io.StringIO()

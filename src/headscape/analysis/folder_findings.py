@@ -1,5 +1,7 @@
 """What the folders of the head tree say, in sentences made from their numbers; none is built on little support."""
 
+import re
+
 import numpy as np
 import pandas as pd
 
@@ -8,6 +10,7 @@ from headscape.analysis.head_folders import HeadFolders
 from headscape.analysis.tree_support import SUPPORTED
 
 MOST_NAMED = 4
+_MEDIANS = re.compile(r" \(median score [^()]*\)")
 # Differences below these are not worth a verdict.
 _NO_AGREEMENT = 0.05
 _AS_STEADY = 0.02
@@ -34,35 +37,47 @@ def folder_findings(folders: HeadFolders) -> dict[str, str]:
     return {about: sentence for about, sentence in sentences.items() if sentence}
 
 
-def _named(folders: HeadFolders) -> str:
-    """Name the largest folders that stand out, none inside another and none of most heads."""
+def _standing_out(folders: HeadFolders) -> list[int]:
+    """Return the largest folders that stand out, none inside another and none of most heads."""
     tree = folders.geometry.tree
     free = np.ones(tree.n_points, dtype=bool)
-    told: list[str] = []
+    found = []
     supported = folders.supported()
     for index in supported[np.argsort(-tree.folders.size[supported], kind="stable")]:
         members, name = tree.folder(int(index)), folders.names[index]
         if name and name != MIXED and free[members].all() and 2 * len(members) <= tree.n_points:
             free[members] = False
-            told.append(_with_support(name, folders.support[index]))
-    if not told:
+            found.append(int(index))
+    return found
+
+
+def _named(folders: HeadFolders) -> str:
+    """Say which groups of heads there are and what each has in common."""
+    found = _standing_out(folders)
+    if not found:
         return ""
-    more = f"; and {len(told) - MOST_NAMED} smaller ones" if len(told) > MOST_NAMED else ""
-    stand_out = (
-        "1 group (a folder of the tree) stands"
-        if len(told) == 1
-        else f"{len(told)} groups (folders of the tree) stand"
+    told = [_with_support(folders.names[index], folders.support[index]) for index in found[:MOST_NAMED]]
+    more = f"; and {len(found) - MOST_NAMED} smaller ones" if len(found) > MOST_NAMED else ""
+    groups = "1 group of heads stands" if len(found) == 1 else f"{len(found)} groups of heads stand"
+    return (
+        f"{groups} out in the tree: {'; '.join(told)}{more}. Support is the share of repetitions in which a group "
+        "comes back."
     )
-    return f"{stand_out} out: {'; '.join(told[:MOST_NAMED])}{more}."
 
 
 def _with_support(name: str, support: float) -> str:
-    """Return the name of a folder as a part of a sentence: "31 heads (support 0.85), in layers 12-20, attend ..."."""
-    where, _, shared = name.partition(": ")
+    """Return the name of a folder as a part of a sentence: "31 heads in layers 12-20 attend ... (support 0.85)"."""
+    where, _, shared = _MEDIANS.sub("", name).partition(": ")
     size, _, layers = where.partition(", ")
     layers = layers.replace("layer", "in layer", 1)
-    opening = f"{size} (support {support:.2f})"
-    return f"{opening}, {layers}, {shared}" if shared else f"{opening} lie {layers}"
+    middle = f", {layers}, {' and '.join(shared.split(', '))}" if shared else f" lie {layers}"
+    return f"{size}{middle} (support {support:.2f})"
+
+
+def group_statistics(folders: HeadFolders) -> str:
+    """Return the scores that tell the groups from the other heads."""
+    names = [folders.names[index].replace(": ", ", ", 1) for index in _standing_out(folders)[:MOST_NAMED]]
+    return f"{'; '.join(names)}."
 
 
 def _split(folders: HeadFolders) -> str:

@@ -38,13 +38,13 @@ def _of_repeats(base: str, to: str) -> dict[str, Pattern]:
         key: Pattern(base, f"Share of all attention that goes to {to} (TransformerLens' mul)."),
         f"{key}_repeats": Pattern(
             base,
-            f"The same, only over the queries whose token occurred before: attention to {to}.",
+            f"Share of attention that goes to {to}, over the queries whose token occurred before.",
             doing,
             on_repeats=to,
         ),
         f"{key}_random": Pattern(
             base,
-            f"The same on random tokens repeated once, over the second half: attention to {to}.",
+            f"Share of attention that goes to {to}, over the second half of random tokens repeated once.",
             doing,
             on_repeats=to,
         ),

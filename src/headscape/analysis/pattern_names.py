@@ -86,7 +86,7 @@ class HeadPatterns:
     def sentence(self) -> str:
         """The families of heads with their counts."""
         counts = self.table["pattern"].value_counts()
-        families = [str(kind) for kind in counts.index if kind != MIXED]
+        families = self._kinds()
         parts = [f"{counts[kind]} {self._doing(kind, int(counts[kind]))}" for kind in families]
         mixed = int(counts.get(MIXED, 0))
         n = len(self.table)
@@ -96,11 +96,25 @@ class HeadPatterns:
         return f"Of {n} heads, {', '.join(parts)}{rest}."
 
     @property
-    def striking(self) -> tuple[str, ...]:
-        """The layers of every family and the heads that show it most clearly; nothing if there is no family."""
-        counts = self.table["pattern"].value_counts()
-        told = [self._members(str(kind)) for kind in counts.index if kind != MIXED]
-        return (f"The clearest heads of each kind, with their scores: {'; '.join(told)}.",) if told else ()
+    def clearest(self) -> str:
+        """The head that shows each pattern most clearly, with its score; empty if no head has a name."""
+        told = []
+        for kind in self._kinds():
+            best: Any = self.strength[self.table["pattern"] == kind].idxmax()
+            mark = "*" if self._on_random(kind)[best] else ""
+            told.append(f"{kind} {best[0]}.{best[1]} ({self.strength[best]:.2f}{mark})")
+        marked = f" (* {ON_RANDOM})" if any("*" in words for words in told) else ""
+        return f"The clearest head of each kind, with its score{marked}: {', '.join(told)}." if told else ""
+
+    @property
+    def striking(self) -> str:
+        """The heads that show each pattern most clearly, and the layers of its family; empty if no head has a name."""
+        told = [self._members(kind) for kind in self._kinds()]
+        return f"The clearest heads of each kind, with their scores: {'; '.join(told)}." if told else ""
+
+    def _kinds(self) -> list[str]:
+        """Return the kinds of heads there are, the most frequent first."""
+        return [str(kind) for kind in self.table["pattern"].value_counts().index if kind != MIXED]
 
     def _doing(self, kind: str, count: int) -> str:
         """Return what the heads of a family do; where a name rests on repeated tokens, it says so."""

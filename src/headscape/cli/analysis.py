@@ -180,17 +180,21 @@ def _tell(console: Console, study: Any, summary: dict[str, Any], *, every: bool,
 
 
 def _table(console: Console, study: Any) -> None:
-    """Print one row a measure: what is usual among the heads, and which head is lowest and highest."""
-    table, rows = study.heads, []
+    """Print one row a measure: what is usual among the heads, which is lowest and highest, and what it means."""
+    table, rows, meanings = study.heads, [], []
     for name, column in study.columns.items():
         if column.panel and table[name].dtype.kind in "fi":
             low, middle, high = (float(v) for v in table[name].quantile([0.25, 0.5, 0.75]))
             title = f"{column.title}, {column.unit}" if column.unit else column.title
             rows.append((title, low, middle, high, *_extremes(table[name])))
+            meanings.append(f"{column.title}: {column.explained}")
     if rows:
         columns = ("measure", "25 %", "median", "75 %", "lowest", "highest")
         title = "Measures over all heads: quartiles, and the heads with the lowest and the highest value (- if several)"
         console.table(title, columns, rows)
+        for meaning in meanings:
+            console.say(meaning, indent=2)
+        console.say("")
 
 
 def _extremes(column: Any) -> tuple[str, str]:

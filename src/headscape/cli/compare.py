@@ -9,7 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from headscape.cli.console import Console, output_folder
-from headscape.cli.given import check_given, engine_of, inputs_of, loading_of, parse_numbers, require_file
+from headscape.cli.given import (
+    check_given,
+    engine_of,
+    inputs_of,
+    loading_of,
+    parse_numbers,
+    require_file,
+    tell_conversion,
+)
 from headscape.cli.options import (
     INPUTS,
     RUN,
@@ -74,9 +82,13 @@ def compare(
     options = {name: getattr(given, name) for name in ("array", "axes", "field")}
     with shown_progress(quiet=given.quiet) as progress, engine_of(given) as engine:
         progress("opening the sources", 0, 1)
+        for source in dict.fromkeys(sources):
+            tell_conversion(source, given)
         opened = [open_source(source, **options, load=loading_of(given)) for source in sources]
         sizes = {"windows": given.windows, "length": given.length, "stack": given.stack, "layers": layers}
-        announce_time(progress, given, lambda: comparing_seconds(opened, inputs, folder, **sizes))
+        announce_time(
+            progress, given, lambda: comparing_seconds(opened, inputs, folder, layers_each, **sizes)
+        )
         found = compare_networks(
             opened,
             inputs,

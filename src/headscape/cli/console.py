@@ -40,7 +40,8 @@ class Console:
             from rich.padding import Padding
             from rich.text import Text
 
-            _rich().print(Padding(Text(text), (0, 0, 0, indent), expand=False))
+            # Padding shows no line for an empty text.
+            _rich().print(Padding(Text(text), (0, 0, 0, indent), expand=False) if text else "")
 
     def findings(self, warnings: Iterable[object], sentences: Iterable[str]) -> None:
         """Print warnings, and what was found."""

@@ -1,11 +1,14 @@
 """What the options say, checked before anything is loaded."""
 
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from headscape.cli.progress import LONG
 from headscape.errors import InputError
+from headscape.output import in_words
 
 LOADING_OPTIONS = ("device", "dtype", "revision", "trust_remote_code")
 OF_MODELS = ("text", "images", "length", "sample", *LOADING_OPTIONS)
@@ -174,7 +177,19 @@ def opened(sources: list[str], given: SimpleNamespace) -> Any:
     from headscape.study.source import open_source
 
     options = {name: getattr(given, name, None) for name in ("array", "axes", "field")}
+    tell_conversion(sources[0], given)
     return open_source(sources[0] if len(sources) == 1 else sources, **options, load=loading_of(given))
+
+
+def tell_conversion(source: str, given: SimpleNamespace) -> None:
+    """Say to people that weights are converted first, before it is known how long the rest takes."""
+    from headscape.study.expected_time import converting_seconds
+
+    if given.quiet or given.json or getattr(given, "csv", False):
+        return
+    seconds = converting_seconds(source)
+    if seconds is not None and seconds >= LONG:
+        sys.stderr.write(f"Expected time: {in_words(seconds)} to convert the weights, the first time only.\n")
 
 
 def formats_of(figures: str) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 from headscape.cli.console import Console
 from headscape.cli.given import require_file
 from headscape.cli.options import OUTPUT, with_options
-from headscape.cli.progress import shown_progress
+from headscape.cli.progress import announce_time, shown_progress
 from headscape.errors import InputError, StorageError
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from headscape.monitor.overview import Overview
 
 SHORTEST, LONGEST = 0.1, 3600.0
+LENGTH = 256
+"""Tokens per window on which checkpoints are measured."""
 
 
 @with_options(OUTPUT)
@@ -56,13 +58,15 @@ def monitor(
     """Show how the attention of a training run is doing: the state of every layer, and the newest alerts.
 
     The run is what hs.HeadMonitor(model, path=RUN) writes, finished or going on. Takes a second. With --checkpoints the
-    saved models of a run are measured, all on the same text: one forward pass each.
+    saved models of a run are measured, all on the same text: about 5 seconds each for 135 million parameters.
 
     Example:  headscape monitor out/run --follow --html out/run.html
     """
     _check(follow, html, interval, given)
     if checkpoints is not None:
-        run = _replay(*_required(run, follow, checkpoints, text, out), length, quiet=given.quiet)
+        run = _replay(
+            *_required(run, follow, checkpoints, text, out), LENGTH if length is None else length, given
+        )
     if run is None:
         raise InputError("specify a run, the file or folder that HeadMonitor writes to, or --checkpoints.")
     if checkpoints is None and any(value is not None for value in (text, length, out)):
@@ -109,20 +113,16 @@ def _required(
     return checkpoints, text, out
 
 
-def _replay(checkpoints: Path, text: Path, out: Path, length: int | None, *, quiet: bool) -> str:
+def _replay(checkpoints: Path, text: Path, out: Path, length: int, given: SimpleNamespace) -> str:
     """Measure checkpoints, and return the run that holds them."""
     # Loading torch takes seconds: only after the options are known to be good.
     from headscape.monitor.checkpoints import checkpoints_in, monitor_checkpoints
+    from headscape.study.expected_time import replaying_seconds
 
-    checkpoints_in(checkpoints)
-    with shown_progress(quiet=quiet) as progress:
-        monitor_checkpoints(
-            checkpoints,
-            text,
-            out,
-            length=256 if length is None else length,
-            progress=progress,
-        )
+    found = checkpoints_in(checkpoints)
+    with shown_progress(quiet=given.quiet) as progress:
+        announce_time(progress, given, lambda: replaying_seconds(found, out, length))
+        monitor_checkpoints(checkpoints, text, out, length=length, progress=progress)
     return str(out)
 
 

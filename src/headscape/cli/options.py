@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -136,6 +136,11 @@ CALIBRATION: Group = {
 }
 
 
+def _paragraphs(text: str) -> str:
+    """Return a docstring with its paragraphs unwrapped, so that the terminal wraps them at its own width."""
+    return "\n\n".join(" ".join(part.split("\n")) for part in cleandoc(text).split("\n\n"))
+
+
 def with_options(*groups: Group) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of some groups; it receives them as ``given``, one attribute each.
 
@@ -161,7 +166,7 @@ def with_options(*groups: Group) -> Callable[[Callable[..., None]], Callable[...
         context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
         parameters = [context, *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in own), *added]
         named: Any = command
-        named.__name__, named.__doc__ = function.__name__, function.__doc__
+        named.__name__, named.__doc__ = function.__name__, _paragraphs(function.__doc__ or "")
         named.__signature__ = Signature(parameters)
         named.__annotations__ = {p.name: p.annotation for p in parameters}
         return command

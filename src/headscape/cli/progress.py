@@ -63,12 +63,36 @@ class _Silent(Display):
         """Print nothing."""
 
 
+class _TimeLeft:
+    """Says how long a command will still take, once enough of it is done to tell."""
+
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+        self._done, self._share, self._one_count = 0.0, 0.0, True
+
+    def note(self, done: float, total: float) -> float:
+        """Note how much of the work is done, and return it as a share."""
+        if done < self._done:  # a count per step: what is left of it says nothing about the command
+            self._one_count = False
+        self._done, self._share = done, min(1.0, done / total) if total > 0 else 0.0
+        return self._share
+
+    def in_words(self, now: float) -> str:
+        """Return the time left in words; nothing if it cannot be told."""
+        if not self._one_count or not _TRUSTED_SHARE <= self._share < 1:
+            return ""
+        return f"{in_words((now - self.start) * (1 - self._share) / self._share)} left"
+
+
 class _Bar(Display):
     def __init__(self, bar: Any) -> None:
-        self._bar, self._task = bar, bar.add_task("starting", total=None)
+        self._bar, self._task = bar, bar.add_task("starting", total=None, left="")
+        self._left = _TimeLeft()
 
     def __call__(self, stage: str, done: float, total: float) -> None:
-        self._bar.update(self._task, description=stage, completed=done, total=total)
+        self._left.note(done, total)
+        left = self._left.in_words(time.monotonic())
+        self._bar.update(self._task, description=stage, completed=done, total=total, left=left)
 
     def announce(self, text: str) -> None:
         self._bar.console.print(text, markup=False, highlight=False)
@@ -83,12 +107,9 @@ def _bar() -> Iterator[Display]:
         bars.BarColumn(bar_width=30),
         bars.TaskProgressColumn(),
         bars.TimeElapsedColumn(),
-        bars.TextColumn("left"),
-        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.fields[left]}"),
     )
-    with bars.Progress(
-        *columns, console=Console(stderr=True), transient=True, speed_estimate_period=600
-    ) as bar:
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         yield _Bar(bar)
 
 
@@ -107,11 +128,10 @@ class ProgressLines(Display):
         spacing: float = SPACING,
     ) -> None:
         self._stream, self._every, self._spacing = stream, every, spacing
-        self._start = time.monotonic()
-        self._next_stage = self._due = self._start + first
-        self._now: tuple[str, float, float] = ("starting", 0.0, 1.0)
+        self._left = _TimeLeft()
+        self._next_stage = self._due = self._left.start + first
+        self._stage, self._share = "starting", 0.0
         self._told: set[str] = set()
-        self._one_count = True
         self._lock, self._ended = threading.Lock(), threading.Event()
         # A stage may take minutes without a word: the clock must not depend on it.
         self._clock = threading.Thread(target=self._watch, daemon=True)
@@ -127,9 +147,7 @@ class ProgressLines(Display):
     def __call__(self, stage: str, done: float, total: float) -> None:
         """Note where the command is, and write a line if the stage is new."""
         with self._lock:
-            if done < self._now[1]:  # a count per step: what is left of it says nothing about the command
-                self._one_count = False
-            self._now = (stage, done, total)
+            self._stage, self._share = stage, self._left.note(done, total)
             if _kind(stage) not in self._told and time.monotonic() >= self._next_stage:
                 self._tell()
 
@@ -146,17 +164,13 @@ class ProgressLines(Display):
                     self._tell()
 
     def _tell(self) -> None:
-        stage, done, total = self._now
         now = time.monotonic()
-        self._told.add(_kind(stage))
+        self._told.add(_kind(self._stage))
         self._due, self._next_stage = now + self._every, now + self._spacing
-        share = min(1.0, done / total) if total > 0 else 0.0
-        percent = f" {share:4.0%}" if share else ""
-        left = ""
-        if self._one_count and _TRUSTED_SHARE <= share < 1:
-            left = f", {in_words((now - self._start) * (1 - share) / share)} left"
-        minutes, seconds = divmod(int(now - self._start), 60)
-        self.announce(f"[{minutes}:{seconds:02d}]{percent} {stage}{left}")
+        percent = f" {self._share:4.0%}" if self._share else ""
+        left = self._left.in_words(now)
+        minutes, seconds = divmod(int(now - self._left.start), 60)
+        self.announce(f"[{minutes}:{seconds:02d}]{percent} {self._stage}{left and ', '}{left}")
 
 
 def _kind(stage: str) -> str:

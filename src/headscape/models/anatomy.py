@@ -196,8 +196,8 @@ def unseen(name: str) -> ModelError:
         f"no attention was seen: {name} calls neither the attention interface of transformers nor, in eager code, a "
         "softmax over the keys of each head. If a fused kernel hides it (sdpa, flash attention), load the model with "
         f"attn_implementation='eager'. Families that work: {WORKING_FAMILIES}. Of plain PyTorch modules, "
-        "nn.MultiheadAttention and calls of F.scaled_dot_product_attention are seen too; other code can be registered "
-        "(hs.register_attention)."
+        "nn.MultiheadAttention and calls of F.scaled_dot_product_attention and flex_attention are seen too; other code "
+        "can be registered (hs.register_attention)."
     )
 
 

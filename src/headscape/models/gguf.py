@@ -39,11 +39,16 @@ _BOS_BY_DEFAULT = {
 }
 
 
-def converted_gguf(path: Path) -> Path:
-    """Return a folder with the GGUF file's model and tokenizer as safetensors, converting it if it is new."""
+def folder_of_gguf(path: Path) -> Path:
+    """Return the folder of the cache that holds a GGUF file's model once it is converted."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "blake2b").hexdigest()[:16]
-    folder = cache_folder() / "models" / f"{path.stem}-{digest}-v{CONVERTER}"
+    return cache_folder() / "models" / f"{path.stem}-{digest}-v{CONVERTER}"
+
+
+def converted_gguf(path: Path) -> Path:
+    """Return a folder with the GGUF file's model and tokenizer as safetensors, converting it if it is new."""
+    folder = folder_of_gguf(path)
     if folder.is_dir():
         return folder
     with explain_write_errors(folder):

@@ -91,6 +91,13 @@ def _step_of(path: Path) -> int | None:
         return None if number is None else int(number.group(1))
 
 
+def unmeasured(checkpoints: Sequence[Checkpoint], run: MonitorRun) -> tuple[Checkpoint, ...]:
+    """Return the first checkpoint that a run has not measured since it was saved, and those after it."""
+    measured = {sample.step: sample.time for sample in run.samples}
+    new = [point.step for point in checkpoints if not measured.get(point.step, -1.0) >= point.saved]
+    return tuple(point for point in checkpoints if new and point.step >= min(new))
+
+
 def monitor_checkpoints(
     folder: str | os.PathLike[str],
     inputs: Any,
@@ -291,9 +298,8 @@ class _Replay:
         earlier = self._earlier
         if earlier is None:
             return tuple(checkpoints)
-        measured = {sample.step: sample.time for sample in earlier.samples}
-        new = [point.step for point in checkpoints if not measured.get(point.step, -1.0) >= point.saved]
-        begin = min(new, default=max(measured, default=-1) + 1)
+        todo = unmeasured(checkpoints, earlier)
+        begin = todo[0].step if todo else max((sample.step for sample in earlier.samples), default=-1) + 1
         for sample in earlier.samples:
             if sample.step < begin:
                 self._detector.judge(sample)
@@ -301,7 +307,7 @@ class _Replay:
         self._alerts = [alert for alert in earlier.alerts if alert.step < begin]
         if self._writer is not None and len(self._samples) < len(earlier.samples):
             self._writer.restart(begin)
-        return tuple(point for point in checkpoints if point.step >= begin)
+        return todo
 
     def take(self, sample: Sample) -> None:
         """Judge a sample and write it and its alerts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,7 @@ class _Verdict:
     at_once: Bools
     z: Floats
     before: Floats
+    threshold: Floats
 
 
 class Detector:
@@ -68,13 +69,11 @@ class Detector:
         states = np.full(len(self._heads), HEALTHY, np.int8)
         found = [*self._not_finite(sample), *self._masks(sample)]
         for rule, history, events in self._events:
-            verdict = _judged(rule, sample.values[rule.metric], history, self.thresholds.z)
+            verdict = _judged(rule, sample.values, history, self.thresholds)
             new = events.update(verdict, sample.step)
             if new.any():
                 found.append(
-                    self._alert(
-                        rule.kind, rule.metric, _threshold(rule, verdict, new), sample, verdict, events, new
-                    )
+                    self._alert(rule.kind, rule.metric, sample, verdict, events, new, change=rule.change)
                 )
         every = [
             self._broken,
@@ -104,9 +103,7 @@ class Detector:
             origin = new
             began = "from the start" if clean is None else f"after step {clean}, the last clean sample"
             detail = f"Every head has it, so where it began is not known; when: {began}."
-        return [
-            self._alert(kinds.NOT_FINITE, "nonfinite", 0.0, sample, verdict, self._broken, origin, detail)
-        ]
+        return [self._alert(kinds.NOT_FINITE, "nonfinite", sample, verdict, self._broken, origin, detail)]
 
     def _masks(self, sample: Sample) -> list[Alert]:
         """Tell of later keys that become visible, and of any other lasting change of what is visible."""
@@ -120,44 +117,41 @@ class Detector:
         if new.any():
             detail = "Queries see later keys."
             found.append(
-                self._alert(
-                    kinds.MASK_CHANGE, "future", 0.0, sample, verdict, self._future_events, new, detail
-                )
+                self._alert(kinds.MASK_CHANGE, "future", sample, verdict, self._future_events, new, detail)
             )
         y = np.log(np.maximum(visible, _TINY))
         z, before = self._mask.change(y, both_sides=True)
         changed = (z > self.thresholds.z) & (np.abs(y - before) > _MASK_TOLERANCE) & ~leaking
         self._mask.add(np.where(changed, np.nan, y))
         none = np.zeros(len(y), bool)
-        verdict = _Verdict(changed, none, none, z, np.exp(before))
+        verdict = _Verdict(changed, none, none, z, np.exp(before), np.full(len(y), _MASK_TOLERANCE))
         new = self._mask_events.update(verdict, sample.step)
         if new.any():
-            found.append(
-                self._alert(
-                    kinds.MASK_CHANGE, "visible", _MASK_TOLERANCE, sample, verdict, self._mask_events, new
-                )
-            )
+            found.append(self._alert(kinds.MASK_CHANGE, "visible", sample, verdict, self._mask_events, new))
         return found
 
     def _alert(
         self,
         kind: str,
         metric: str,
-        threshold: float,
         sample: Sample,
         verdict: _Verdict,
         events: _Events,
         new: Bools,
         detail: str = "",
+        change: str | None = None,
     ) -> Alert:
         """Return the alert of some heads; its figures are those of the head that is furthest out."""
         places = np.flatnonzero(new)
         worst = int(places[np.argmax(verdict.z[places])])
         before = float(verdict.before[worst])
+        if change is not None:
+            detail = f"Its {change} is {sample.values[change][worst]:.3g}, before {before:.3g}."
+            before = np.nan
         certain = bool(verdict.certain[worst])
         z = float(verdict.z[worst])
         hits = int(events.hits[worst])
-        change = (
+        far = (
             f", {min(z, 999.0):.0f} robust deviations from its past" if np.isfinite(z) and not certain else ""
         )
         sure = "certain" if certain else "very likely" if z > 2 * self.thresholds.z else "likely"
@@ -170,10 +164,10 @@ class Detector:
             since=int(events.since[places].min()),
             metric=metric,
             value=float(sample.values[metric][worst]),
-            threshold=threshold,
+            threshold=float(verdict.threshold[worst]),
             reference=before if np.isfinite(before) and before != 0 else None,
             confidence=sure,
-            evidence=f"{hits} of the last {events.length} samples{change}",
+            evidence=f"{hits} of the last {events.length} samples{far}",
             detail=detail,
         )
 
@@ -216,29 +210,38 @@ class _Events:
         return new
 
 
-def _judged(rule: Rule, values: Values, history: HeadHistory, z: float) -> _Verdict:
+def _judged(rule: Rule, values: Mapping[str, Values], history: HeadHistory, t: Thresholds) -> _Verdict:
     """Compare values with the rule's level and limit and with their past, and add them to it unless they are bad."""
     sign = 1.0 if rule.high else -1.0
-    y = sign * np.log(np.maximum(values.astype(np.float64), _TINY))
-    deviation, usual = history.change(y)
-    beyond_level = y > sign * np.log(rule.level)
-    beyond_limit = np.zeros(len(y), bool) if rule.limit is None else y > sign * np.log(rule.limit)
+    y = _signed_log(values[rule.metric], sign)
+    of_change = y if rule.change is None else _signed_log(values[rule.change], sign)
+    deviation, usual = history.change(of_change)
+    level = sign * np.log(rule.level)
+    beyond_limit, at_once = (
+        np.zeros(len(y), bool) if bound is None else y > sign * np.log(bound)
+        for bound in (rule.limit, rule.at_once)
+    )
     if rule.after_learning and not history.settled:
         beyond_limit[:] = False
-    crossed = beyond_level & (usual <= sign * np.log(rule.level))  # NaN is not
-    bad = beyond_limit | (crossed & (deviation > z))
-    history.add(np.where(bad, np.nan, y))
-    at_once = beyond_limit if rule.at_once else np.zeros(len(y), bool)
-    return _Verdict(bad, beyond_limit, at_once, deviation, np.exp(sign * usual))
+    changed, reached = deviation > t.z, np.full(len(y), level)
+    if rule.change is None:
+        changed &= usual <= level  # NaN is not
+        if changed.any():
+            reached -= np.minimum(history.reach(t.margin), np.log(t.factor) / 2)
+    bad = beyond_limit | (changed & (y > reached))
+    history.add(np.where(bad, np.nan, of_change))
+    threshold = np.where(beyond_limit, rule.limit or rule.level, np.exp(sign * reached))
+    return _Verdict(bad, beyond_limit, at_once, deviation, np.exp(sign * usual), threshold)
+
+
+def _signed_log(values: Values, sign: float) -> Floats:
+    """Return logarithms of which larger ones are worse."""
+    signed: Floats = sign * np.log(np.maximum(values.astype(np.float64), _TINY))
+    return signed
 
 
 def _certain(bad: Bools, before: Floats) -> _Verdict:
-    return _Verdict(bad, bad, bad, np.full(len(bad), np.inf), before)
-
-
-def _threshold(rule: Rule, verdict: _Verdict, new: Bools) -> float:
-    """Return the limit if it was crossed, else the level."""
-    return rule.limit if rule.limit is not None and bool(verdict.certain[new].any()) else rule.level
+    return _Verdict(bad, bad, bad, np.full(len(bad), np.inf), before, np.zeros(len(bad)))
 
 
 def _merged(alerts: list[Alert]) -> list[Alert]:

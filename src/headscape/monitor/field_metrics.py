@@ -1,6 +1,6 @@
-"""Measures of the energy field of every head of a layer, from small Gram matrices in torch, all heads at once.
+"""Measures of the energy field of every head, from small Gram matrices in torch, all heads at once.
 
-The definitions are those of ``headscape.energy`` (full centering); there every head is factored in numpy, here all
+The definitions are those of ``headscape.energy`` (full centering); there every head is factored in numpy, here the
 heads of a layer are batched on the device that has them. Nothing of size L x L is formed.
 """
 
@@ -8,19 +8,53 @@ from __future__ import annotations
 
 from headscape.models.lazy_torch import torch
 from headscape.monitor.sampled_rows import SampledRows
+from headscape.monitor.workspace import at_once, head_slices, token_slices
 
-FIELD_METRICS = ("mu_K", "k90", "effective_rank", "participation", "peak", "logit_spread", "query_effect")
-_LARGEST_BLOCK = 1 << 20
+FIELD_METRICS = (
+    "k90",
+    "effective_rank",
+    "rank1_residual",
+    "participation",
+    "peak",
+    "logit_spread",
+    "query_effect",
+)
 _SHARE = 0.9
 _JITTER = 64
+_BYTES_OF_GRAMS = 8 * 8  # an entry of all matrices of d x d that a head has at a time
+_BYTES_OF_TOKENS = 3 * 8  # an entry of the blocks of tokens that they are made of
 
 
-def field_metrics(sample: SampledRows, centered: torch.Tensor) -> dict[str, torch.Tensor]:
+def key_incoherence(sample: SampledRows) -> torch.Tensor:
+    """Return mu_K = L max_j |k_j|^2 / sum_j |k_j|^2 of every head, from keys that are not centered."""
+    squares = torch.linalg.vector_norm(sample.keys, dim=-1).square_()
+    mu: torch.Tensor = sample.real_keys.sum() * squares.amax(dim=-1) / squares.sum(dim=-1)
+    return mu.repeat_interleave(sample.group_size)
+
+
+def center_keys(sample: SampledRows) -> None:
+    """Subtract the mean key of every head from its keys, in place and twice; padding stays zero.
+
+    The second time takes away what rounding the mean left (see ``energy.query_key.centered_keys``). Keys that differ by
+    nothing but rounding become zero.
+    """
+    keys, count = sample.keys, sample.real_keys.sum().clamp(min=1)
+    largest = torch.maximum(keys.amax(dim=1), -keys.amin(dim=1))
+    for _ in range(2):
+        keys -= (keys.sum(dim=1) / count)[:, None]
+        if sample.call.mask is not None:
+            keys *= sample.real_keys[:, None]
+    left = torch.maximum(keys.amax(dim=1), -keys.amin(dim=1))
+    dust = (left <= 8 * torch.finfo(keys.dtype).eps * largest).all(dim=-1)
+    keys.masked_fill_(dust[:, None, None], 0.0)
+
+
+def field_metrics(sample: SampledRows) -> dict[str, torch.Tensor]:
     """Return the measures of the fully centered energy field E = s Q (K - mean K)^T per head.
 
-        mu_K           L max_j |k_j|^2 / sum_j |k_j|^2
         k90            components that carry 90 % of the variance of E
         effective_rank exp(entropy) of the singular values of E as shares of their sum
+        rank1_residual root mean square of E without its strongest component
         participation  1 / (L sum_j v_j^2),   v_j = share of key j in the squares of E
         peak           L max_j v_j
         logit_spread   root mean square of E
@@ -29,107 +63,71 @@ def field_metrics(sample: SampledRows, centered: torch.Tensor) -> dict[str, torc
     Parameters
     ----------
     sample
-        Queries and keys of a few rows. Padding is left out.
-    centered : (row, kv_head, key, d)
-        The keys minus their mean (:func:`centered_keys`).
+        Queries, and keys that :func:`center_keys` has centered. Padding is left out.
 
     Returns
     -------
     dict of (head,) tensors
-        Means over the rows. NaN for heads whose field is zero (but for mu_K) or whose queries or keys are not
-        finite.
+        NaN for heads whose field is zero, but 0 for ``k90`` and the root mean squares.
 
     Notes
     -----
     From the Gram matrices of queries and centered keys, O(L d^2) a head, in float64 where the device has it: Gram
     matrices square the condition number.
     """
-    queries = sample.queries.to(centered.dtype)
-    n_q, n_k = (
-        real.sum(dim=1).clamp(min=1).to(queries)[:, None, None]  # (row, 1, 1)
-        for real in (sample.real_queries, sample.real_keys)
+    n_heads, n_tokens, d = (
+        sample.queries.shape[0],
+        max(sample.queries.shape[1], sample.keys.shape[1]),
+        sample.queries.shape[2],
     )
-    squares = (sample.keys**2).sum(dim=-1)
-    mu = sample.of_heads(n_k[..., 0] * squares.amax(dim=-1) / squares.sum(dim=-1))
-    gram_q = queries.mT @ queries
-    gram_k = centered.mT @ centered
+    size = at_once(_BYTES_OF_GRAMS * d * d + _BYTES_OF_TOKENS * n_tokens * d)
+    parts = [_of_heads(sample, heads) for heads in head_slices(n_heads, sample.group_size, size)]
+    return {name: torch.cat([part[name] for part in parts]) for name in FIELD_METRICS}
+
+
+def _of_heads(sample: SampledRows, heads: slice) -> dict[str, torch.Tensor]:
+    queries, keys = sample.queries[heads], sample.keys[sample.keys_of(heads)]
+    n_q, n_k = (real.sum().clamp(min=1) for real in (sample.real_queries, sample.real_keys))
+    gram_q, gram_k = _gram(queries), _gram(keys)
+    columns = _column_squares(keys, gram_q.to(keys.dtype))
+    v = columns / columns.sum(dim=-1, keepdim=True)
     shares = _squared_singular_values(gram_q, gram_k)
-    keys = sample.of_heads(centered)
-    columns = ((keys @ gram_q) * keys).sum(dim=-1).clamp(min=0)
-    total = columns.sum(dim=-1)
-    v = columns / total[..., None]
-    mean_q = queries.sum(dim=2)
-    varying = gram_q - mean_q[..., :, None] * mean_q[..., None, :] / n_q[..., None]
-    effect = (varying * sample.of_heads(gram_k)).sum(dim=(-2, -1)).clamp(min=0)
-    size = (n_q * n_k)[..., 0]
-    found = {
-        "mu_K": mu,
+    mean_q = queries.sum(dim=1, dtype=gram_q.dtype)
+    gram_k = gram_k.repeat_interleave(len(queries) // len(keys), dim=0)
+    total = (gram_q * gram_k).sum(dim=(-2, -1)).clamp(min=0)
+    varying = gram_q.baddbmm_(mean_q[:, :, None], mean_q[:, None] / n_q, alpha=-1)
+    effect = (varying * gram_k).sum(dim=(-2, -1)).clamp(min=0)
+    scale = abs(sample.call.scale)
+    return {
         "k90": _components(shares),
         "effective_rank": _effective_rank(shares),
-        "participation": 1 / (n_k[..., 0] * (v**2).sum(dim=-1)),
-        "peak": n_k[..., 0] * v.amax(dim=-1),
-        "logit_spread": abs(sample.call.scale) * (total / size).sqrt(),
-        "query_effect": abs(sample.call.scale) * (effect / size).sqrt(),
+        "rank1_residual": scale * (shares[:, 1:].sum(dim=-1) / (n_q * n_k)).sqrt(),
+        "participation": 1 / (n_k * (v**2).sum(dim=-1)),
+        "peak": n_k * v.amax(dim=-1),
+        "logit_spread": scale * (total / (n_q * n_k)).sqrt(),
+        "query_effect": scale * (effect / (n_q * n_k)).sqrt(),
     }
-    broken = sample.nonfinite > 0
-    return {name: x.mean(dim=0).masked_fill(broken, float("nan")) for name, x in found.items()}
 
 
-def nearest_heads(sample: SampledRows, centered: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return how far the most similar other head of the layer is, and which one it is.
-
-        d(g, h)^2 = |E_g - E_h|^2 / (|E_g|^2 + |E_h|^2)
-
-    over all sampled rows: 0 for heads that compute the same field, about 1 for unrelated ones.
-
-    Returns
-    -------
-    distance, head : two (head,) tensors
-        NaN and -1 where there is no other head, or the field is zero or not finite.
-
-    Notes
-    -----
-    <E_g, E_h> = s^2 sum_ab (Q_g^T Q_h)_ab (K_g^T K_h)_ab with centered keys: O(L d^2) for each pair of heads, in
-    blocks of bounded size. In float32, in which distances below about 0.001 are rounding.
-    """
-    queries, keys = sample.queries, sample.of_heads(centered.to(sample.queries.dtype))
-    rows, n_heads, _, d = queries.shape
-    inner = queries.new_zeros((n_heads, n_heads))
-    at_once = max(1, _LARGEST_BLOCK // (n_heads * d * d))
-    for row in range(rows):
-        flat_q, flat_k = (x[row].transpose(0, 1).flatten(1) for x in (queries, keys))  # (token, head x d)
-        for start in range(0, n_heads, at_once):
-            part = slice(start * d, (start + at_once) * d)
-            products = (flat_q[:, part].mT @ flat_q) * (flat_k[:, part].mT @ flat_k)
-            inner[start : start + at_once] += products.reshape(-1, d, n_heads, d).sum(dim=(1, 3))
-    norms = inner.diagonal()
-    both = norms[:, None] + norms
-    distance = ((both - 2 * inner) / both).clamp(min=0).sqrt()
-    unknown = (norms <= 0) | (sample.nonfinite > 0)
-    distance = distance.masked_fill(unknown | unknown[:, None], float("inf")).fill_diagonal_(float("inf"))
-    value, head = distance.min(dim=1)
-    alone = value.isinf()
-    return value.masked_fill(alone, float("nan")), head.masked_fill(alone, -1)
+def _gram(x: torch.Tensor) -> torch.Tensor:
+    """Return X^T X of every head of (head, token, d), in float64 where the device has it."""
+    wide = torch.float32 if x.device.type == "mps" else torch.float64
+    gram = torch.zeros((len(x), x.shape[2], x.shape[2]), dtype=wide, device=x.device)
+    for block in token_slices(x.shape[1], at_once(_BYTES_OF_TOKENS * len(x) * x.shape[2])):
+        part = x[:, block].to(wide)
+        gram.baddbmm_(part.mT, part)
+    return gram
 
 
-def centered_keys(sample: SampledRows) -> torch.Tensor:
-    """Subtract the mean key of every row, twice (see ``energy.query_key.centered_keys``); padding stays zero.
-
-    In float64 where the device has it.
-    """
-    keys = sample.keys.to(_precise(sample))
-    weights = sample.real_keys[:, None, :, None].to(keys)
-    count = weights.sum(dim=2).clamp(min=1)
-    largest = keys.abs().amax(dim=2, keepdim=True)
-    centered = keys
-    for _ in range(2):
-        centered = (centered - (centered.sum(dim=2) / count)[:, :, None]) * weights
-    dust = (centered.abs() <= 8 * torch.finfo(keys.dtype).eps * largest).all(dim=3).all(dim=2)
-    return centered.masked_fill(dust[..., None, None], 0.0)
-
-
-def _precise(sample: SampledRows) -> torch.dtype:
-    return torch.float32 if sample.queries.device.type == "mps" else torch.float64
+def _column_squares(keys: torch.Tensor, gram_q: torch.Tensor) -> torch.Tensor:
+    """Return |E_j|^2 = k_j^T Q^T Q k_j of every key, (head, key)."""
+    n_heads, n_keys, d = len(gram_q), *keys.shape[1:]
+    grams = gram_q.reshape(len(keys), -1, d, d)
+    columns = keys.new_empty((n_heads, n_keys))
+    for block in token_slices(n_keys, at_once(_BYTES_OF_TOKENS * n_heads * d)):
+        part = keys[:, None, block]
+        columns[:, block] = (part @ grams).mul_(part).sum(dim=-1).flatten(0, 1)
+    return columns.clamp_(min=0)
 
 
 def _squared_singular_values(gram_q: torch.Tensor, gram_k: torch.Tensor) -> torch.Tensor:
@@ -138,13 +136,13 @@ def _squared_singular_values(gram_q: torch.Tensor, gram_k: torch.Tensor) -> torc
     They are the eigenvalues of F^T G_Q F with the Cholesky factor F of G_K. What is added to the diagonal of G_K, so
     that it has one where keys are dependent, is as small as rounding allows.
     """
-    size = gram_k.diagonal(dim1=-2, dim2=-1).sum(dim=-1)[..., None, None]
-    unit = torch.eye(gram_k.shape[-1], dtype=gram_k.dtype, device=gram_k.device)
-    factor, failed = torch.linalg.cholesky_ex(gram_k + _JITTER * torch.finfo(gram_k.dtype).eps * size * unit)
-    factor = factor.masked_fill((failed != 0)[..., None, None], 0.0)  # zero keys
-    factor = factor.repeat_interleave(gram_q.shape[1] // gram_k.shape[1], dim=1)
+    jitter = _JITTER * torch.finfo(gram_k.dtype).eps * gram_k.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+    raised = gram_k + torch.diag_embed(jitter[:, None].expand(gram_k.shape[:-1]))
+    factor, failed = torch.linalg.cholesky_ex(raised)
+    factor.masked_fill_((failed != 0)[:, None, None], 0.0)  # zero keys
+    factor = factor.repeat_interleave(len(gram_q) // len(gram_k), dim=0)
     values: torch.Tensor = torch.linalg.eigvalsh(factor.mT @ gram_q @ factor)
-    return values.clamp(min=0).flip(-1)
+    return values.clamp_(min=0).flip(-1)
 
 
 def _components(squares: torch.Tensor) -> torch.Tensor:

@@ -61,6 +61,16 @@ class HeadHistory:
         """Whether the fixed reference is known."""
         return self._fixed is not None
 
+    def reach(self, deviations: float) -> Floats:
+        """Return how far above its trend some batch of every head is soon: by its noise, and by the next sample.
+
+        So many robust deviations of single samples, and the rise of the trend in one sample.
+        """
+        samples = np.stack(list(self._window))
+        rise = np.maximum(_slope(*_halves(samples), len(samples)), 0.0)
+        reach: Floats = np.nan_to_num(deviations * _noise(samples)) + np.nan_to_num(rise)
+        return reach
+
     def change(self, values: Floats, *, both_sides: bool = False) -> tuple[Floats, Floats]:
         """Return how many robust deviations above its past every head lies, and the median of that past.
 
@@ -80,6 +90,16 @@ class HeadHistory:
         return z, median
 
 
+def _noise(samples: Floats) -> Floats:
+    """Return the robust deviation of every head from one sample to the next, as that of a single sample.
+
+    Differences know nothing of a trend, nor of where it began.
+    """
+    steps = np.diff(samples, axis=0)
+    noise: Floats = _NORMAL * _median(np.abs(steps - _median(steps))) / np.sqrt(2)
+    return noise
+
+
 def _usual(samples: Floats) -> tuple[Floats, Floats]:
     """Return the median and the robust deviation of every head over samples; NaN where there is none."""
     center = _median(samples)
@@ -88,11 +108,20 @@ def _usual(samples: Floats) -> tuple[Floats, Floats]:
 
 def _trailing(samples: Floats) -> tuple[Floats, Floats]:
     """Return the median of the older half, and the robust deviation of all samples around their trend."""
-    half = len(samples) // 2
-    older, newer = _median(samples[:half]), _median(samples[half:])
-    slope = 2 * (newer - older) / len(samples)  # the middles of both halves are half a window apart
-    line = np.arange(len(samples))[:, None] * np.where(np.isfinite(slope), slope, 0.0)
+    older, newer = _halves(samples)
+    line = np.arange(len(samples))[:, None] * np.nan_to_num(_slope(older, newer, len(samples)))
     return np.where(np.isfinite(older), older, newer), _usual(samples - line)[1]
+
+
+def _halves(samples: Floats) -> tuple[Floats, Floats]:
+    """Return the medians of the older and of the newer half."""
+    half = len(samples) // 2
+    return _median(samples[:half]), _median(samples[half:])
+
+
+def _slope(older: Floats, newer: Floats, n_samples: int) -> Floats:
+    """Return the rise per sample of the line through the medians of both halves, which are half a window apart."""
+    return 2 * (newer - older) / n_samples
 
 
 def _median(samples: Floats) -> Floats:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from headscape.errors import InputError
 from headscape.models.adapters.protocol import AttentionCall
 from headscape.models.lazy_torch import torch
-from headscape.monitor.field_metrics import centered_keys, field_metrics, nearest_heads
+from headscape.monitor.field_metrics import center_keys, field_metrics, key_incoherence
+from headscape.monitor.nearest_heads import inner_products, nearest_heads
 from headscape.monitor.sampled_rows import sampled_rows
 from headscape.monitor.score_metrics import score_metrics
 
@@ -21,6 +22,7 @@ MEANINGS = {
     "sink": "mean attention to the most attended key",
     "peak": "largest share of a key in the energy field, times the number of keys",
     "logit_spread": "root mean square of the centered logits (0 = uniform attention)",
+    "rank1_residual": "root mean square of the logits outside the strongest component of the energy field (0 = rank 1)",
     "query_effect": "how much logits differ between queries, root mean square (0 = all queries attend alike)",
     "entropy_share": "entropy of attention over its maximum (1 = uniform)",
     "nearest": "distance to the most similar head of the layer (0 = the same field)",
@@ -36,6 +38,7 @@ METRICS = ("mu_K", "k90", "effective_rank", "participation", "attention_entropy"
 
 ALERT_METRICS = (
     "effective_rank",
+    "rank1_residual",
     "mu_K",
     "peak",
     "logit_max",
@@ -82,18 +85,31 @@ def head_metrics(
 
     Notes
     -----
-    No gradients, no random numbers, no autocast. Memory: queries and keys of the sampled rows, and scores in blocks of
-    at most :data:`~headscape.monitor.score_metrics.LARGEST_BLOCK` entries.
+    No gradients, no random numbers, no autocast. Means over the rows, but for ``logit_max`` (the largest) and
+    ``nonfinite`` (the sum); NaN where queries or keys are not finite.
+    Memory: the queries and keys of the sampled rows in float32, and :data:`~headscape.monitor.workspace.WORKSPACE`
+    for all that is made of them.
     """
     with torch.no_grad(), torch.autocast(call.queries.device.type, enabled=False):
-        sample = sampled_rows(call, rows, queries)
-        keys = centered_keys(sample)
-        distance, head = nearest_heads(sample, keys)
-        found = {
-            **field_metrics(sample, keys),
-            **score_metrics(sample),
-            "nearest": distance,
-            "nearest_head": head,
-            "nonfinite": sample.nonfinite,
-        }
-        return {name: value.to(torch.float32) for name, value in found.items()}
+        found: dict[str, list[torch.Tensor]] = {}
+        bad, inner = [], []
+        for sample in sampled_rows(call, rows, queries):
+            of_heads = {**score_metrics(sample), "mu_K": key_incoherence(sample)}
+            center_keys(sample)
+            of_heads |= field_metrics(sample)
+            for name, values in of_heads.items():
+                found.setdefault(name, []).append(values)
+            bad.append(sample.nonfinite)
+            inner.append(inner_products(sample))
+            del sample  # before the next one is copied
+        n_heads = len(inner[0])
+        nonfinite = torch.cat(bad).view(-1, n_heads).sum(dim=0)
+        distance, head = nearest_heads(torch.stack(inner).sum(dim=0), nonfinite > 0)
+        table = torch.stack([torch.cat(found[name]).to(torch.float32) for name in found])
+        table = table.view(len(found), -1, n_heads)
+        means = dict(zip(found, table.mean(dim=1), strict=True))
+        means["logit_max"] = table[list(found).index("logit_max")].amax(dim=0)
+        for name in means.keys() - {"future", "visible"}:
+            means[name].masked_fill_(nonfinite > 0, float("nan"))
+        last = {"nearest": distance, "nearest_head": head, "nonfinite": nonfinite}
+        return means | {name: value.to(torch.float32) for name, value in last.items()}

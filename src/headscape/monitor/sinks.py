@@ -89,10 +89,14 @@ class Sinks:
 
     @property
     def run(self) -> MonitorRun:
-        """What was recorded so far: the file, or memory where there is none."""
-        if self._writer is not None and "file" not in self._failed:
-            return MonitorRun.load(self._writer.path)
-        train, evaluations = (tuple(s for s in self._kept if s.phase == phase) for phase in (TRAIN, EVAL))
+        """What was recorded so far: the file, and memory for what could not be written."""
+        kept = self._kept
+        if self._writer is not None:
+            written = MonitorRun.load(self._writer.path)
+            if not kept:
+                return written
+            kept = sorted([*written.samples, *written.evaluations, *kept], key=lambda sample: sample.step)
+        train, evaluations = (tuple(s for s in kept if s.phase == phase) for phase in (TRAIN, EVAL))
         return MonitorRun(self._header, train, evaluations, tuple(self.alerts))
 
     def close(self, step: int) -> None:
@@ -119,7 +123,8 @@ class Sinks:
         if self._writer is None:
             self._kept.append(sample)
             return
-        self._guarded("file", self._writer.write, sample)
+        if not self._guarded("file", self._writer.write, sample):
+            self._kept.append(sample)
         for alert in alerts:
             self._guarded("file", self._writer.write_alert, alert)
 
@@ -127,15 +132,18 @@ class Sinks:
         """Before the first sample: take up what was recorded before ``step``."""
         self._begun = True
         writer = self._writer
-        if writer is None or not (writer.continued or self._resumed):
+        if not (self._resumed or (writer is not None and writer.continued)):
             return
-        earlier = MonitorRun.load(writer.path)
+        earlier = self.run
         kept = [sample for sample in earlier.samples if sample.step < step]
+        self._kept = [sample for sample in self._kept if sample.step < step]
         self._detector = Detector(self._header.layers, self._detector.thresholds)
         for sample in kept:
             self._detector.judge(sample)
         self.alerts[:] = [alert for alert in earlier.alerts if alert.step < step]
         dropped = len(earlier.samples) - len(kept)
+        if writer is None:
+            return
         if dropped or any(sample.step >= step for sample in earlier.evaluations):
             self._guarded("file", writer.restart, step)
         if dropped and not self._resumed:
@@ -146,10 +154,11 @@ class Sinks:
                 stacklevel=2,
             )
 
-    def _guarded(self, sink: str, action: Callable[..., object], *arguments: object) -> None:
-        """Call a sink; if it fails, training goes on, and a warning says so once."""
+    def _guarded(self, sink: str, action: Callable[..., object], *arguments: object) -> bool:
+        """Call a sink and return whether that worked; if not, training goes on, and a warning says so once."""
         try:
             action(*arguments)
+            return True
         except Exception as error:  # whatever a disk, a dashboard or a user's function raises
             if sink not in self._failed:
                 self._failed.add(sink)
@@ -159,3 +168,4 @@ class Sinks:
                     UserWarning,
                     stacklevel=2,
                 )
+            return False

@@ -21,16 +21,21 @@ class Thresholds:
     factor
         The least ratio to its past that makes a change, however small the deviations.
     persistence, memory
-        A crossing is told once it is seen in ``persistence`` of the last ``memory`` samples. NaN, visible later keys
-        and identical heads need no second sample.
+        A crossing is told once it is seen in ``persistence`` of the last ``memory`` samples. NaN, visible later keys,
+        identical heads and logits beyond ``factor`` times their limit need no second sample.
     window
         Samples of the trailing window.
     settle, reference
         The fixed reference is made of ``reference`` samples after the first ``settle``.
     clear
         Samples without a crossing after which an event is over; if it comes back, that is a new alert.
-    effective_rank, effective_rank_limit
-        Collapse: the energy field has hardly more than one component. 1 is rank one.
+    margin
+        Of a head that keeps changing, a level counts as reached when some batches are beyond it by the next sample:
+        within so many robust deviations of single samples and the trend of one, but never further off than the square
+        root of ``factor``.
+    effective_rank
+        Collapse: the energy field has hardly more than one component (1 is rank one), and what there is beyond the
+        strongest one (``rank1_residual``) is what became less.
     incoherence, peak
         Concentration: one key has this many times the mean squared norm (mu_K), or the mean share of the energy field.
     logit_max, logit_limit
@@ -52,8 +57,8 @@ class Thresholds:
     settle: int = 2
     reference: int = 8
     clear: int = 5
-    effective_rank: float = 2.0
-    effective_rank_limit: float = 1.2
+    margin: float = 2.0
+    effective_rank: float = 1.2
     incoherence: float = 16.0
     peak: float = 48.0
     logit_max: float = 50.0

@@ -138,7 +138,6 @@ def capture_windows(
         "layers": None if chosen is None else sorted(chosen),
         "heads": None if pairs is None else [list(pair) for pair in pairs],
         "exact": exact,
-        **how_observed(loaded.model),
     }
     run = _Run(loaded, chosen, pairs, exact, engine or LocalEngine())
     if path is not None:
@@ -149,9 +148,7 @@ def capture_windows(
         records.append(found)
         labels.append(stack_labels(found, window.labels))
         progress("capturing", number + 1, len(windows))
-    # Asked once more: the first pass may have shown that there is no attention function.
-    seen = how_observed(loaded.model)
-    provenance = {**parameters, **seen, "versions": _versions(), "input_hash": input_hash(windows)}
+    provenance = {**parameters, **run.observed, "versions": _versions(), "input_hash": input_hash(windows)}
     return Capture.from_records(records, tokens=labels, provenance=provenance, heads=pairs)
 
 
@@ -168,6 +165,8 @@ class _Run:
     ) -> None:
         self.model, self.layers, self.heads, self.exact = loaded.model, layers, heads, exact
         self.engine = engine
+        self.observed: dict[str, str] = {}
+        """How attention was seen, once a window has shown it: only then is it known that a model calls no function."""
 
     def all(
         self, windows: Sequence[WindowInput], numbers: Iterable[int]
@@ -176,11 +175,12 @@ class _Run:
         tasks = [(number, windows[number]) for number in numbers]
         # Threads would run one model at the same time, whose modules are watched; torch has threads of its own.
         found = self.engine.map(self.records, tasks) if self.engine.remote else map(self.records, tasks)
-        for (number, window), records in zip(tasks, found, strict=True):
+        for (number, window), (records, observed) in zip(tasks, found, strict=True):
+            self.observed = observed
             yield number, window, records
 
-    def records(self, task: tuple[int, WindowInput]) -> list[AttentionRecord]:
-        """Return the records of one window, or raise if the model cannot take it."""
+    def records(self, task: tuple[int, WindowInput]) -> tuple[list[AttentionRecord], dict[str, str]]:
+        """Return the records of one window and how they were seen, or raise if the model cannot take it."""
         number, window = task
         arguments = arguments_for(self.model, window.arguments)
         # A cache of keys and the logits of all tokens would take most of the memory, and nothing reads them.
@@ -196,7 +196,7 @@ class _Run:
             record.require_finite()
         if self.heads is not None:
             Capture.from_records(rows, heads=self.heads)  # raises before anything is written
-        return rows[0]
+        return rows[0], how_observed(self.model)
 
 
 def _to_store(
@@ -213,7 +213,7 @@ def _to_store(
         progress("capturing", len(windows) - len(missing), len(windows))
         for number, window, records in run.all(windows, list(missing)):
             with store.writing(window_name(number)) as part:
-                write_window(part, records, stack_labels(records, window.labels))
+                write_window(part, records, stack_labels(records, window.labels), run.observed)
             missing.remove(number)
             progress("capturing", len(windows) - len(missing), len(windows))
     return Capture.load(path)

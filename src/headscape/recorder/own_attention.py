@@ -4,7 +4,7 @@ The model runs exactly as it is configured, with the mask that it builds for its
 or one that was registered by hand), and every call of that implementation is watched. What a call does not show
 is found by repeating it: one-hot values give the probabilities, zero queries the visible keys, and a constant
 added to the logits of each row shows whether the softmax is one. So every module is judged on its own input,
-whatever the modules before it did.
+whatever the modules before it did. Of plain PyTorch modules, calls of torch's attention functions can be repeated.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscape.errors import InputError
 from headscape.models.adapters.protocol import AttentionCall
-from headscape.models.forward_pass import evaluating
+from headscape.models.anatomy import watched
+from headscape.models.forward_pass import evaluating, forward
 from headscape.models.lazy_torch import torch
+from headscape.models.plain_facts import is_plain
 from headscape.models.stacks import LayerNumbers
 from headscape.recorder.recording import Recording, record_batch
 from headscape.tensor.attention_record import AttentionRecord
@@ -52,7 +55,7 @@ class OwnAttention:
     values: Float32Array | None = None
     output: Float32Array | None = None
     shifted: Float32Array | None = None
-    missing: str = "the model does not call its attention through the interface of transformers"
+    missing: str = "the model calls no attention function that could be called again"
 
 
 def own_attention(model: torch.nn.Module, inputs: Mapping[str, Any], *, seed: int = 0) -> list[OwnAttention]:
@@ -65,7 +68,7 @@ def own_attention(model: torch.nn.Module, inputs: Mapping[str, Any], *, seed: in
     if not evidence:
         return [OwnAttention(record) for record in records]
     return [
-        OwnAttention(record.replace(probs=found.pop("probs")), **found)
+        OwnAttention(record.replace(probs=found.pop("probs", None)), **found)
         for record, found in zip(records, evidence, strict=True)
     ]
 
@@ -201,6 +204,20 @@ class _Watch:
 
         return watched
 
+    def see(self, call: AttentionCall) -> None:
+        """Record a call of a plain module and, if its kernel can be called again, gather evidence on it."""
+        if call.padding is not None and bool(call.padding.any()):
+            raise padded()
+        self.called = True
+        self.recording.see(call)
+        if self.seed is not None:
+            own = _own_call(call)
+            output = None if own is None else own.output()
+            if own is None or output is None:
+                self.evidence.append({})
+            else:
+                self.evidence.append(_evidence(own, output, None, self.seed))
+
     def _see(self, call: OwnCall, output: torch.Tensor, weights: torch.Tensor | None) -> None:
         self.called = True
         name, options = self.names[call.module], call.options
@@ -223,13 +240,47 @@ class _Watch:
             self.evidence.append(_evidence(call, output, weights, self.seed))
 
 
+def padded() -> InputError:
+    """Return the error for padded inputs."""
+    return InputError(
+        "inputs must not be padded, because the tests look at whole windows. Pass windows of equal length."
+    )
+
+
+def _own_call(call: AttentionCall) -> OwnCall | None:
+    """Return the call of a plain module in a form that can be repeated, if its kernel can."""
+    kernel = call.again
+    if kernel is None:
+        return None
+
+    def implementation(
+        module: Any, queries: Any, keys: Any, values: Any, mask: Any, *, scaling: float
+    ) -> tuple[torch.Tensor, None]:
+        return kernel(queries, keys, values, scaling).transpose(1, 2), None
+
+    options = {"scaling": call.scale}
+    return OwnCall(implementation, call.module, call.queries, call.keys, call.values, call.mask, options)
+
+
 def _run(
     model: torch.nn.Module, inputs: Mapping[str, Any], seed: int | None
 ) -> tuple[list[AttentionRecord], list[dict[str, Any]]]:
     """Run a model with its attention watched; if its calls cannot be watched, it is recorded as in a capture."""
+    watch = _Watch({module: name for name, module in model.named_modules()}, seed)
+    if is_plain(model):
+        eager = torch.compiler.set_stance("force_eager")  # compiled functions show no calls
+        with eager, watched(model, watch), evaluating(model), torch.no_grad():
+            forward(model, inputs, "a window")
+    else:
+        _run_watched(model, inputs, watch)
+    records = watch.recording.records() if watch.called else record_batch(model, inputs)
+    return records[0], watch.evidence
+
+
+def _run_watched(model: torch.nn.Module, inputs: Mapping[str, Any], watch: _Watch) -> None:
+    """Run a model of transformers with its attention implementations watched."""
     from transformers import AttentionInterface
 
-    watch = _Watch({module: name for name, module in model.named_modules()}, seed)
     original = AttentionInterface.get_interface
     AttentionInterface.get_interface = lambda *given: watch.over(original(*given))  # type: ignore[method-assign]
     try:
@@ -237,8 +288,6 @@ def _run(
             model(**inputs)
     finally:
         AttentionInterface.get_interface = original  # type: ignore[method-assign]
-    records = watch.recording.records() if watch.called else record_batch(model, inputs)
-    return records[0], watch.evidence
 
 
 def _evidence(call: OwnCall, output: torch.Tensor, weights: torch.Tensor | None, seed: int) -> dict[str, Any]:

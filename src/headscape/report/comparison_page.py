@@ -84,7 +84,7 @@ class PairView:
     groups
         What changed by layer and by folder: dicts with ``kind`` ("layer" or "folder"), ``labels``, ``heads`` (numbers
         of heads) and ``series``; a series is a measure (``key``, ``title``) with ``times`` (the difference in units of
-        the noise) and ``changed`` of every group. Empty where heads are not matched.
+        the noise, or in its own ``unit``) and ``changed`` of every group. Empty where heads are not matched.
     matrices
         Layers of the first network (rows) against layers of the second: dicts with ``key``, ``title``, ``meaning`` and
         ``values``.

@@ -102,7 +102,9 @@ def words(
     facts, about
         Pairs of a label and a value; in ``about`` a third entry says whether the value is code.
     """
-    first = [answer for answer in answers[1:] if answer.first]
+    opening, opened = answers[:1], answers[0].question if answers else ""
+    same = [answer for answer in answers[1:] if answer.first and answer.question == opened]
+    first = [answer for answer in answers[1:] if answer.first and answer.question != opened]
     rest = [answer for answer in answers[1:] if not answer.first]
     shown_facts = [f"<div><b>{html.escape(value)}</b>{html.escape(label)}</div>" for label, value in facts]
     notes = [
@@ -117,10 +119,10 @@ def words(
         text = f"<code>{html.escape(value)}</code>" if code else html.escape(value)
         rows.append(f"<dt>{html.escape(label)}</dt><dd>{text}</dd>")
     findings = {
-        "opening": "".join(map(_opening, answers[:1])),
+        "opening": "".join(map(_opening, opening)) + _answers(same, asked=True),
         "facts": "".join(shown_facts),
         "warnings": "".join(notes),
-        "first_findings": _answers(first, opened=answers[0].question if answers else ""),
+        "first_findings": _answers(first),
         "more_findings": more if rest else "",
     }
     return {
@@ -138,15 +140,15 @@ def _opening(answer: Answer) -> str:
     return f'{question}<p id="opening" class="{kind}">{html.escape(answer.sentence)}</p>{_statistics(answer)}'
 
 
-def _answers(answers: Iterable[Answer], opened: str = "") -> str:
-    """Return findings under the questions that they answer; the question that opens the page is not asked again."""
+def _answers(answers: Iterable[Answer], asked: bool = False) -> str:
+    """Return findings under the questions that they answer, unless these stand above them already."""
     parts = []
     for question, found in groupby(answers, key=lambda answer: answer.question):
         items = "".join(
             f'<li><span class="sentence">{html.escape(answer.sentence)}</span>{_statistics(answer)}</li>'
             for answer in found
         )
-        heading = "" if question == opened else f'<h3 class="question">{html.escape(question)}</h3>'
+        heading = "" if asked else f'<h3 class="question">{html.escape(question)}</h3>'
         parts.append(f'{heading}<ul class="sentences">{items}</ul>')
     return "".join(parts)
 

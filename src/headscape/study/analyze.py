@@ -115,7 +115,8 @@ def analyze(
 
     Notes
     -----
-    Every window is organized once; all stages use that organization. One window is in memory at a time.
+    Every window is organized once; all stages use that organization. One window per
+    thread is in memory at a time, fewer if they would take more than half of it.
 
     Examples
     --------

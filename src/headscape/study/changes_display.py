@@ -20,6 +20,7 @@ def change_columns(
 ) -> list[dict[str, Any]]:
     """Return the columns of the table of changes that have something to show."""
     emd, cka = (_between(matrix, places) for matrix in (pair.emd, pair.cka_heads))
+    moved = _moved(pair, first, places)
     share = pair.plan / np.maximum(pair.plan.sum(axis=1, keepdims=True), np.finfo(float).tiny)
     soft = not pair.matched
     columns = [
@@ -31,6 +32,14 @@ def change_columns(
             [None if j is None else _name(second, j) for _, j in places],
         ),
         *_tested(pair, first, second, places),
+        _column(
+            "moved",
+            "moved",
+            "How far its attention is from the partner's on the same windows, in median distances between heads; 0 is "
+            "equal.",
+            moved,
+            panel=True,
+        ),
         _column("pattern", "what it does", "Its pattern.", _patterns_of(first, [i for i, _ in places])),
         _column(
             "partner_pattern",
@@ -41,7 +50,9 @@ def change_columns(
         _column("share", "share", "Share of the transport that goes to the partner.", _between(share, places))
         if soft
         else {},
-        _column("emd", "tree EMD", "Distance from the partner on the same windows; 0 is equal.", emd),
+        _column("emd", "tree EMD", "Distance from the partner on the same windows; 0 is equal.", emd)
+        if pair.shifts.empty
+        else {},
         _column("cka", "CKA", "Debiased linear CKA of the outputs of both heads; 1 is equal.", cka),
     ]
     return [column for column in columns if column and any(v is not None for v in column["values"])]
@@ -93,6 +104,14 @@ def _tested(
             for name in measures
         ),
     ]
+
+
+def _moved(pair: ComparedPair, first: ComparedSource, places: Sequence[Place]) -> list[float | None]:
+    """Return how far every head moved on the same windows; None where that is unknown."""
+    rows = pair.shifts[pair.shifts["level"] == "head"]
+    columns = (rows[name] for name in ("layer", "head", "moved"))
+    found = {(int(layer), int(head)): float(moved) for layer, head, moved in zip(*columns, strict=True)}
+    return [None if i is None else found.get(first.heads[i]) for i, _ in places]
 
 
 def _comparable(times: dict[str, float]) -> Callable[[str], float]:

@@ -15,9 +15,8 @@ from headscape.energy.judgement import Judgement
 from headscape.energy.outliers import standing_out
 from headscape.energy.query_key import as_double, require_keys
 from headscape.engine import Progress, no_progress
-from headscape.errors import InputError, ModelError
+from headscape.errors import InputError
 from headscape.models.loading import Model, as_model
-from headscape.models.plain_facts import is_plain
 from headscape.study.check_report import CheckReport, worst_judgements
 from headscape.study.model_check import check_model, read_windows
 from headscape.study.source import open_source, require_model
@@ -53,8 +52,8 @@ def check(
     ----------
     source
         A transformers model or its name (checked as it is configured, with its own attention implementation and
-        mask); a capture (queries, keys, and probabilities if it holds them), or the study that holds it; or
-        tensors of energies or probabilities. Paths of all of these, too.
+        mask); a plain PyTorch module (with torch's own code); a capture (queries, keys, and probabilities if it holds
+        them), or the study that holds it; or tensors of energies or probabilities. Paths of all of these, too.
     inputs
         Text, token ids, images, ... as for :func:`headscape.capture`, without padding; by default random tokens
         or pixels. Models only.
@@ -106,12 +105,6 @@ def check(
         held = opened.capture if isinstance(opened, Study) else opened
         return _check_capture(held, causal) if isinstance(held, Capture) else _check_tensors(held, causal)
     reference = None if against is None else as_model(against).model
-    for model in (opened.model, reference):
-        if model is not None and is_plain(model):
-            raise ModelError(
-                f"check repeats the attention calls of a transformers model, but {type(model).__name__} is a plain "
-                "PyTorch module. Check a capture of it: hs.check(hs.capture(model, inputs))."
-            )
     arguments = read_windows(opened, inputs, length=length, windows=windows, sample=sample, seed=seed)
     judgements, records, differences = check_model(
         opened.model, arguments, reference, causal=causal, tolerance=tolerance, seed=seed, progress=progress

@@ -8,11 +8,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from headscape.analysis.comparison.shifts import Onset, onset
 from headscape.study.stages.result import Result
 
 FloatArray64 = NDArray[np.float64]
 
 NOTHING: FloatArray64 = np.empty((0, 0))
+SHIFTS = ("level", "layer", "head", "folder", "moved", "low", "high", "most")
+
+
+def no_shifts() -> pd.DataFrame:
+    """Return the shifts of networks that have none."""
+    return pd.DataFrame({name: pd.Series(dtype=object if name == "level" else np.float64) for name in SHIFTS})
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +57,11 @@ class ComparedPair:
         noise", "identical", "unknown").
     effects
         One row per measure: medians of the heads, Cliff's delta with its interval over windows, times_noise, verdict.
+    shifts
+        How far heads moved on the same windows, one row per unit: ``level``, layer, head, folder as in ``changes``,
+        ``moved`` (tree EMD from the partner in median EMDs, mean over heads and windows), ``low`` and ``high`` (over
+        windows), ``most`` (share of the windows in which no unit of its level moved farther). Empty unless heads are
+        matched and windows are the same.
     cka_heads, cka_layers
         Debiased linear CKA of head outputs, (head, head) and (layer, layer); (0, 0) unless both sources are models with
         the same inputs.
@@ -74,6 +86,7 @@ class ComparedPair:
     how: str
     changes: pd.DataFrame
     effects: pd.DataFrame
+    shifts: pd.DataFrame = field(default_factory=no_shifts)
     cka_heads: FloatArray64 = field(default_factory=lambda: NOTHING)
     cka_layers: FloatArray64 = field(default_factory=lambda: NOTHING)
     test: Mapping[str, Any] = field(default_factory=dict)
@@ -92,6 +105,15 @@ class ComparedPair:
             return float("nan")
         return float(np.trace(self.emd) / len(self.emd))
 
+    @property
+    def onset(self) -> Onset:
+        """In which layer the difference on the same windows begins, as the layers are numbered in the first network."""
+        rows = self.shifts[self.shifts["level"] == "layer"].sort_values("layer")
+        found = onset(rows["moved"])
+        layers = [int(layer) for layer in rows["layer"]]
+        first, step = (None if place is None else layers[place] for place in (found.first, found.step))
+        return Onset(first, step, found.ratio)
+
     def at(self, level: str, measure: str | None = None) -> pd.DataFrame:
         """Return the changes of one level, of one measure or of all."""
         rows = self.changes[self.changes["level"] == level]
@@ -108,7 +130,7 @@ class ComparedPair:
         return Result(
             {name: array for name, array in arrays.items() if array.size},
             {**attributes, "test": dict(self.test), "not_compared": [list(row) for row in self.not_compared]},
-            {name: getattr(self, name) for name in ("correspondence", "changes", "effects")},
+            {name: getattr(self, name) for name in ("correspondence", "changes", "effects", "shifts")},
         )
 
     @classmethod
@@ -122,6 +144,7 @@ class ComparedPair:
         arrays: Any = {
             name: result.arrays.get(name, NOTHING) for name in ("plan", "emd", "cka_heads", "cka_layers")
         }
+        shifts = result.tables.get("shifts", no_shifts())
         tables: Any = {name: result.tables[name] for name in ("correspondence", "changes", "effects")}
         return cls(
             **words,
@@ -130,5 +153,6 @@ class ComparedPair:
             noise=noise,
             **arrays,
             **tables,
+            shifts=no_shifts() if shifts.empty else shifts,  # an empty table comes back without its types
             not_compared=tuple((str(what), str(why)) for what, why in result.attributes["not_compared"]),
         )

@@ -29,7 +29,17 @@ from headscape.tensor.safe_reading import explain_read_errors
 from headscape.tensor.store import Store, write_text_atomically
 
 KIND, NUMBER = "comparison", 1
-TABLES = ("distances", "noise", "correspondence", "changes", "effects", "patterns", "windows", "not_compared")
+TABLES = (
+    "distances",
+    "noise",
+    "correspondence",
+    "changes",
+    "shifts",
+    "effects",
+    "patterns",
+    "windows",
+    "not_compared",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +60,8 @@ class Comparison:
     Notes
     -----
     All tables are data frames: :attr:`distances`, :attr:`noise`, :attr:`correspondence`, :attr:`changes`,
-    :attr:`effects`, :attr:`patterns`, :attr:`windows`, :attr:`not_compared`. Those about pairs begin with the names of
-    both networks, ``a`` and ``b``.
+    :attr:`shifts`, :attr:`effects`, :attr:`patterns`, :attr:`windows`, :attr:`not_compared`. Those about pairs begin
+    with the names of both networks, ``a`` and ``b``.
     """
 
     sources: tuple[ComparedSource, ...]
@@ -105,6 +115,11 @@ class Comparison:
     def changes(self) -> pd.DataFrame:
         """What changed, by network, layer, folder and head; see :attr:`ComparedPair.changes`."""
         return self._stacked("changes")
+
+    @cached_property
+    def shifts(self) -> pd.DataFrame:
+        """How far heads moved on the same windows; see :attr:`ComparedPair.shifts`."""
+        return self._stacked("shifts")
 
     @cached_property
     def effects(self) -> pd.DataFrame:

@@ -10,12 +10,16 @@ from headscape.output import counted
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
 from headscape.study.measure_words import noise_words, words_of
-from headscape.study.pair_words import GROW, PairWords, listed, named, pair_headline, ranged, remaining_heads
+from headscape.study.pair_words import GROW, PairWords, listed, named, pair_headline, ranged
 from headscape.study.stages.finding import Asked, Finding
 
 MOST_EFFECTS = 3
 UNNAMED = "mixed"
 _DISTANCE = "Gromov-Wasserstein distance of the head geometries, in median tree EMDs"
+
+_MOVED = (
+    "tree EMD between a head's attention in both networks, in median EMDs between heads; the text cancels"
+)
 
 
 class Question(Asked):
@@ -84,6 +88,8 @@ def _where(words: PairWords) -> Iterator[Finding]:
             f"{moved}: {listed(shown, 4)}. Everything else compares each head with itself at its new place.",
             Question.where,
         )
+    if words.shifted:
+        yield from _of_shifts(words)
     if words.layers:
         layer, (times, measure) = next(iter(words.layers.items()))
         most = f"most in layer {layer} ({noise_words(times)}, in {words_of(measure).title})"
@@ -109,8 +115,41 @@ def _where(words: PairWords) -> Iterator[Finding]:
 
 
 def _of_removed(words: PairWords) -> Finding:
-    said = f"{words.pruned.name} lacks {counted(len(words.removed), 'head')}: {named(words.removed)}"
-    return Finding(f"{said}; {remaining_heads(words)}.", Question.where)
+    total = max(len(words.a.heads), len(words.b.heads))
+    said = (
+        f"{words.pruned.name} lacks {len(words.removed)} of {counted(total, 'head')}: {named(words.removed)}"
+    )
+    return Finding(f"{said}.", Question.where)
+
+
+def _of_shifts(words: PairWords) -> Iterator[Finding]:
+    """Return where the difference on the same windows begins, and which layer moved farthest."""
+    layer, row = next(iter(words.shifted.items()))
+    others = [float(other["moved"]) for number, other in words.shifted.items() if number != layer]
+    times = row["moved"] / np.median(others) if others else 0.0
+    beyond = f", {times:.2g} times the median of the others that moved" if others else ""
+    often = "every window" if row["most"] == 1 else f"{row['most']:.0%} of the windows"
+    same = ""
+    if words.begins is not None:
+        before = [number for number in words.unmoved if number < words.begins]
+        verb = "is" if len(before) == 1 else "are"
+        same = f"{ranged(before, 'layer')} {verb} the same in both, the difference begins in layer {words.begins}; "
+    by = f"by {_percent(row['moved'])} of the median distance between heads{beyond}"
+    yield Finding(
+        f"{_raised(f'{same}layer {layer}')} moved farthest on the same windows, {by}; it is the farthest in {often}.",
+        Question.where,
+        _MOVED,
+    )
+    heads = list(words.shifted_heads.items())[:MOST_EFFECTS]
+    told = [f"{layer}.{head} ({_percent(moved)})" for (layer, head), moved in heads]
+    yield Finding(f"Of the heads, {listed(told)} moved farthest.", Question.where, _MOVED)
+    found = words.pair.onset
+    if found.step is not None:
+        yield Finding(
+            f"Layer {found.step} stands out: it moved {found.ratio:.2g} times as far as any layer before it.",
+            Question.where,
+            _MOVED,
+        )
 
 
 def _of_measures(words: PairWords) -> Iterator[Finding]:
@@ -126,6 +165,7 @@ def _of_measures(words: PairWords) -> Iterator[Finding]:
     for row in changed.head(MOST_EFFECTS).to_dict("records"):
         values = _both(row)
         title = words_of(row["measure"]).title
+        title = f"the score {title}" if row["measure"] in words.a.patterns else title
         finite = np.isfinite(row["delta"])
         statistics = (
             f"Cliff's delta {row['delta']:.2f} [{row['low']:.2f}, {row['high']:.2f}] over windows"
@@ -294,6 +334,10 @@ def _lowered(sentence: str) -> str:
 def _raised(words: str) -> str:
     """Return words as they begin a sentence; symbols such as μ_K stay."""
     return words if words[1:2] == "_" else words[:1].upper() + words[1:]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %"
 
 
 def _both(row: Mapping[Any, Any]) -> str:

@@ -59,7 +59,7 @@ def _answers(study: "Study") -> list[Answer]:
 
 def _shown(question: Question) -> int:
     """Return how many answers stand on the first screen, which all questions share."""
-    return 1 if question in (Question.kinds, Question.little, Question.sure) else FIRST_ANSWERS
+    return 1 if question in (Question.little, Question.sure) else FIRST_ANSWERS
 
 
 def _facts(study: "Study") -> list[tuple[str, str]]:
@@ -124,12 +124,11 @@ def _measures(study: "Study") -> list[dict[str, Any]]:
     shown = []
     for name, column in study.columns.items():
         values = json_ready(list(study.heads[name]))
-        words = [column.meaning, f"High: {column.direction}." if column.direction else ""]
         shown.append(
             {
                 "key": name,
                 "title": f"{column.title} ({column.unit})" if column.unit else column.title,
-                "meaning": " ".join(word for word in words if word),
+                "meaning": column.explained,
                 "stage": stages[name],
                 "panel": column.panel,
                 "table": column.table,

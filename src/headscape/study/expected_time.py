@@ -1,7 +1,7 @@
 """How long a command is expected to take, from the sizes of its source: told before it starts.
 
 The seconds are those of 2 cores without a GPU (:mod:`headscape.study.stages.cost`). Loading the libraries and
-writing the report are among them; converting a GGUF file for the first time is not.
+writing the report are among them; converting a GGUF file for the first time has an estimate of its own.
 """
 
 import os
@@ -13,8 +13,12 @@ from typing import Any
 from headscape.ablation.ablation_study import SHARES
 from headscape.errors import HeadscapeError
 from headscape.models.anatomy import heads_of, of_stack
+from headscape.models.gguf import folder_of_gguf
 from headscape.models.loading import Model
+from headscape.models.packaged import PACKAGED, packaged_weights
 from headscape.models.plain_facts import config_of
+from headscape.monitor.checkpoints import Checkpoint, unmeasured
+from headscape.monitor.monitor_run import MonitorRun, run_path
 from headscape.pruning.recovery import WINDOWS_A_STEP
 from headscape.pruning.trial import RANDOM_DRAWS
 from headscape.pruning.trial_result import CURVE_REPEATS
@@ -24,6 +28,7 @@ from headscape.study.folder import KIND, NUMBER
 from headscape.study.stages import chosen_stages, stage_options
 from headscape.study.stages.cost import (
     BACKWARD,
+    OPERATIONS,
     ORGANIZING,
     RESUMED,
     Size,
@@ -46,6 +51,12 @@ TIMED_PASSES = 30
 """Forward passes, with the tokens that are decoded, that time a model before and after pruning."""
 REPAIR_PASSES, SEARCHED = 9, 7
 """Passes over the calibration windows that choose and fit a repair; sizes that a search tries."""
+ROWS, MEASURED = 2, 3.0
+"""Windows that a checkpoint is measured on; its forward pass with the measures, in plain forward passes."""
+LOADED, BYTES_A_WEIGHT = 1e8, 4
+"""Weights that are read from disk in a second; a run in training saves them in single precision."""
+CONVERTED = 2.3e6
+"""Bytes of a GGUF file that are converted in a second."""
 HELD_OUT = 16
 """Windows that calibrate, and windows that evaluate, unless others are asked for."""
 
@@ -89,7 +100,11 @@ def analysis_seconds(
 
 
 def comparing_seconds(
-    sources: Sequence[Any], inputs: Any, out: str | os.PathLike[str], **sizes: Any
+    sources: Sequence[Any],
+    inputs: Any,
+    out: str | os.PathLike[str],
+    layers_each: Sequence[Any] | None = None,
+    **sizes: Any,
 ) -> float | None:
     """Return the expected seconds of :func:`headscape.compare`; None if those of one of the networks cannot be known.
 
@@ -99,6 +114,8 @@ def comparing_seconds(
     for number, source in enumerate(sources):
         if isinstance(source, Study):
             continue
+        if layers_each is not None:
+            sizes["layers"] = layers_each[number]
         begun = next(Path(out).glob(f"sources/{number + 1:02d}-*"), None)
         seconds = analysis_seconds(source, inputs, out=begun, stages=COMPARED_STAGES, **sizes)
         if seconds is None:
@@ -164,6 +181,37 @@ def pruning_seconds(
 def checking_seconds(size: Size, references: int) -> float:
     """Return the expected seconds of a check, with as many references."""
     return STARTING + (1 + references) * size.windows * (2 * size.forward + CHECKING * size.times())
+
+
+def replaying_seconds(
+    checkpoints: Sequence[Checkpoint], out: str | os.PathLike[str], length: int
+) -> float | None:
+    """Return the expected seconds of :func:`headscape.monitor_checkpoints`; measured checkpoints cost nothing."""
+    try:
+        file = run_path(out)
+        left = unmeasured(checkpoints, MonitorRun.load(file)) if file.exists() else checkpoints
+    except HeadscapeError:
+        return None  # the command itself says what is wrong
+    # Only the weights' files are looked at, since loading a model takes as long as measuring it.
+    weights = sum(_weights_in(point.path) for point in left)
+    return STARTING + weights * (1 / LOADED + 2 * ROWS * length * MEASURED / OPERATIONS)
+
+
+def _weights_in(folder: Path) -> float:
+    """Return about how many weights a checkpoint has, from the size of its files."""
+    files = [*folder.glob("*.safetensors")] or [*folder.glob("pytorch_model*.bin")]
+    return sum(file.stat().st_size for file in files) / BYTES_A_WEIGHT
+
+
+def converting_seconds(source: str) -> float | None:
+    """Return the expected seconds of converting the GGUF file of a model on its first use; None if it has none."""
+    try:
+        path = packaged_weights(source) if source in PACKAGED else Path(source)
+        if path.suffix.lower() != ".gguf" or not path.is_file() or folder_of_gguf(path).is_dir():
+            return None
+    except HeadscapeError:
+        return None  # the command itself says what is wrong
+    return path.stat().st_size / CONVERTED
 
 
 def size_of(

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from headscape.analysis.comparison.assignment import assigned_heads, cross_emd
 from headscape.analysis.detections import patch_places
 from headscape.engine import Engine, Progress
-from headscape.study.compared_pair import NOTHING
 from headscape.study.compared_source import ComparedSource
 from headscape.study.study import Study
 
@@ -67,13 +66,13 @@ def _tokens(study: Study, window: int) -> tuple[tuple[str, ...], ...]:
     return tuple(study.data.tokens(window)), tuple(study.data.key_tokens(window))
 
 
-def emd_between(
+def emds_between(
     a: Study, b: Study, pairs: list[tuple[int, int]], engine: Engine, progress: Progress
 ) -> FloatArray64:
-    """Return the tree EMD between the heads of two studies, mean over the windows that they share.
+    """Return the (window, head, head) tree EMDs between the heads of two studies on the windows that they share.
 
-    Every window is measured with the trees of both studies, so that neither of them decides; (0, 0) if no window has
-    the same queries and keys in both.
+    Every window is measured with the trees of both studies, so that neither of them decides. Windows whose queries or
+    keys differ in number are left out.
     """
     found = []
     weights = {name: float(a.options["geometry"][name]) for name in ("alpha", "beta")}
@@ -86,7 +85,7 @@ def emd_between(
         if not _same_trees(trees[0], b.organizations[of_b].trees):
             trees.append(b.organizations[of_b].trees)
         found += [np.mean([cross_emd(x, y, dict(one), **weights, engine=engine) for one in trees], axis=0)]
-    return np.mean(found, axis=0) if found else NOTHING
+    return np.array(found) if found else np.empty((0, 0, 0))
 
 
 def _same_trees(a: Any, b: Any) -> bool:

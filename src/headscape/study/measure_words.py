@@ -19,6 +19,9 @@ class MeasureWords:
 
 
 WHOLE = {
+    "everything": MeasureWords(
+        "all measures together", "The mean difference over all measures, in units of each."
+    ),
     "geometry": MeasureWords("geometry", "Distances between the heads (tree EMD), in units of their median."),
     "patterns": MeasureWords("patterns", "All pattern scores together."),
     "network_entropy": MeasureWords(

@@ -12,13 +12,13 @@ from headscape.energy.causality import causal_stacks
 from headscape.energy.invariants import judge_record
 from headscape.energy.judgement import Judgement, Status, Tolerances
 from headscape.engine import Progress, no_progress
-from headscape.errors import InputError
-from headscape.models.forward_pass import arguments_for, evaluating
+from headscape.models.forward_pass import arguments_for, evaluating, forward
 from headscape.models.lazy_torch import torch
 from headscape.models.loading import Model
+from headscape.models.plain_facts import config_of, is_plain
 from headscape.models.random_inputs import default_length, probe_windows
 from headscape.recorder.inputs import InputReader
-from headscape.recorder.own_attention import OwnAttention, module_outputs, own_attention, own_records
+from headscape.recorder.own_attention import OwnAttention, module_outputs, own_attention, own_records, padded
 from headscape.recorder.recording import record_batch
 from headscape.study.reference_check import head_differences, judge_differences, relative_difference
 from headscape.tensor.attention_record import AttentionRecord
@@ -79,7 +79,7 @@ def read_windows(
     """Return the arguments of the forward pass for each window: of the inputs, or random ones."""
     if inputs is None:
         return list(probe_windows(loaded.model, length=length, windows=windows, seed=seed))
-    wanted = length or default_length(loaded.model.config)
+    wanted = length if length or is_plain(loaded.model) else default_length(loaded.model.config)
     how: dict[str, Any] = {"at_most": True, "sample": sample, "seed": seed}
     reader = InputReader(loaded.model, loaded.tokenizer, wanted, windows, **how)
     return [window.arguments for window in reader.read(inputs)]
@@ -142,7 +142,7 @@ def _as_configured(
         return [Judgement.not_judged(test, r.layer, None, why, r.stack) for r in records]
     names = [record.module for record in records]
     with module_outputs(model, names) as own, evaluating(model), torch.no_grad():
-        model(**inputs)
+        forward(model, inputs, "a window")
     with module_outputs(model, names) as recorded:
         record_batch(model, inputs)
     detail = (
@@ -192,6 +192,8 @@ def _position_shift(
 
 def _no_positions(model: torch.nn.Module, inputs: Mapping[str, Any]) -> str:
     """Say why positions cannot be moved, if so."""
+    if is_plain(model):
+        return "it is not known how a plain PyTorch module is told its positions"
     config: Any = model.config
     rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None)
     if not rotary:
@@ -224,8 +226,7 @@ def _active_dropout(module: torch.nn.Module) -> float:
 
 def _unseen(model: torch.nn.Module, records: Sequence[AttentionRecord]) -> list[Judgement]:
     """Name the layers of a model with one stack in which no attention was seen, so that none is passed over."""
-    config: Any = model.config
-    n_layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    n_layers = getattr(config_of(model).get_text_config(), "num_hidden_layers", 0)
     if len({record.stack for record in records}) > 1:
         return []
     why = "no attention was seen in this layer: it has none, or computes it in code of its own"
@@ -238,12 +239,10 @@ def _unpadded(window: Mapping[str, Any], model: torch.nn.Module) -> dict[str, An
     """Return the arguments of a window for a model, or raise if they are padded."""
     mask = window.get("attention_mask")
     if mask is not None and not bool(mask.all()):
-        raise InputError(
-            "inputs must not be padded, because the tests look at whole windows. Pass windows of equal length."
-        )
+        raise padded()
     return arguments_for(model, window)
 
 
 def _eps(model: torch.nn.Module) -> float:
-    dtypes = [p.dtype for p in model.parameters() if p.is_floating_point()]
+    dtypes = [p.dtype for p in model.parameters() if p.is_floating_point()] or [torch.float32]
     return float(max(torch.finfo(dtype).eps for dtype in dtypes))

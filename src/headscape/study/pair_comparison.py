@@ -15,9 +15,9 @@ from headscape.engine import Engine, Progress
 from headscape.errors import HeadscapeError, InputError
 from headscape.models.loading import Model
 from headscape.recorder.inputs import WindowInput
-from headscape.study.compared_pair import NOTHING, ComparedPair
+from headscape.study.compared_pair import NOTHING, ComparedPair, no_shifts
 from headscape.study.compared_source import ComparedSource, noise_floor, scaled_emds
-from headscape.study.head_matching import Matching, common_windows, emd_between, matched_heads
+from headscape.study.head_matching import Matching, common_windows, emds_between, matched_heads
 from headscape.study.head_outputs import head_outputs
 from headscape.study.measure_words import words_of
 from headscape.study.pair_tests import PairTests, how_tested
@@ -70,7 +70,8 @@ class PairComparison:
                 f"{a.source.name} and {b.source.name} have no window in common, but paired=True asks for the same "
                 "windows: show both the same text, with the same length and tokenizer, or leave out paired."
             )
-        emd = emd_between(a.study, b.study, windows, self.engine, self.progress) if windows else NOTHING
+        between = emds_between(a.study, b.study, windows, self.engine, self.progress)
+        emd = between.mean(axis=0) if between.size else NOTHING
         matching = matched_heads(a.source, b.source, emd)
         self.progress("comparing geometries", 0, 1)
         transport = self._transport(matching)
@@ -94,6 +95,7 @@ class PairComparison:
             how="assignment" if emd.size else "transport",
             changes=changes,
             effects=tests.effects(changes, paired=bool(windows)),
+            shifts=tests.shifts(between) if emd.size and matching.how else no_shifts(),
             cka_heads=cka_heads,
             cka_layers=cka_layers,
             test=how_tested(test),

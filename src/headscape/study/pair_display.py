@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscape.analysis.comparison.shifts import ROUNDING
 from headscape.output import json_ready
 from headscape.report.comparison_page import PairView
 from headscape.study.changes_display import Place, change_columns, finite_times
@@ -104,20 +105,37 @@ def _group(pair: ComparedPair, first: ComparedSource, level: str) -> dict[str, A
     label: Callable[[int], str] = str if level == "layer" else lambda folder: str(folder + 1)
     whole = ("any", "any measure", times.max(axis=1), (words == "changed").any(axis=1))
     each = [(name, words_of(str(name)).title, times[name], words[name] == "changed") for name in times]
-    return {
-        "kind": level,
-        "labels": [label(int(unit)) for unit in times.index],
-        "heads": heads,
-        "series": [
-            {
-                "key": key,
-                "title": title,
-                "times": [finite_times(value) for value in values],
-                "changed": [bool(value) for value in changed],
-            }
-            for key, title, values, changed in (whole, *each)
-        ],
-    }
+    series: list[dict[str, Any]] = [
+        {
+            "key": key,
+            "title": title,
+            "times": [finite_times(value) for value in values],
+            "changed": [bool(value) for value in changed],
+        }
+        for key, title, values, changed in (whole, *each)
+    ]
+    moved = _moved(pair, level, list(times.index))
+    # What the report shows first: what exceeds the noise, or if nothing does, what moved at all.
+    series = [*series, *moved] if any(series[0]["changed"]) else [*moved, *series]
+    labels = [label(int(unit)) for unit in times.index]
+    return {"kind": level, "labels": labels, "heads": heads, "series": series}
+
+
+def _moved(pair: ComparedPair, level: str, units: list[int]) -> list[dict[str, Any]]:
+    """Return how far the groups moved on the same windows, as a series with a unit of its own."""
+    rows = pair.shifts[pair.shifts["level"] == level].set_index(level)["moved"]
+    if rows.empty:
+        return []
+    values = [json_ready(float(rows[unit])) for unit in units]
+    return [
+        {
+            "key": "moved",
+            "title": "attention on the same windows",
+            "unit": "median distances between heads",
+            "times": values,
+            "changed": [value > ROUNDING for value in values],
+        }
+    ]
 
 
 def _folders(source: ComparedSource) -> NDArray[np.int64]:

@@ -8,7 +8,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from headscape.analysis.comparison.effects import effect_over_windows
-from headscape.analysis.comparison.window_test import Block, WindowTest, as_rows, unit_weights, window_test
+from headscape.analysis.comparison.shifts import head_shifts
+from headscape.analysis.comparison.window_test import (
+    EVERYTHING,
+    Block,
+    WindowTest,
+    as_rows,
+    unit_weights,
+    window_test,
+)
+from headscape.study.compared_pair import SHIFTS
 from headscape.study.compared_source import HEAD_MEASURES, ComparedSource
 from headscape.study.head_matching import Matching
 
@@ -63,18 +72,15 @@ class PairTests:
         enough = min(map(len, self.windows)) >= 2
         test = window_test(blocks, paired=paired, level=level, seed=seed) if enough else None
         rows: list[tuple[Any, ...]] = []
-        for name, block in blocks.items():
-            equal = self._equal(block) if paired else np.zeros(len(block.units), dtype=bool)
-            units = self.units if len(block.units) == len(self.units) else [NETWORK]
+        equal = {
+            name: self._equal(block) if paired else np.zeros(len(block.units), dtype=bool)
+            for name, block in blocks.items()
+        }
+        equal = {EVERYTHING: np.array([all(of.all() for of in equal.values())]), **equal}
+        for name, same in equal.items():
+            units = self.units if len(same) == len(self.units) else [NETWORK]
             for number, unit in enumerate(units):
-                if test is None:
-                    found: tuple[Any, ...] = (np.nan, 0.0 if equal[number] else np.nan, np.nan)
-                    verdict = IDENTICAL if equal[number] else UNKNOWN
-                else:
-                    found = tuple(float(of[name][number]) for of in (test.size, test.times_noise, test.p))
-                    changed = test.changed(name)[number]
-                    verdict = IDENTICAL if equal[number] else CHANGED if changed else INSIDE
-                rows.append((*unit, name, *found, verdict))
+                rows.append((*unit, name, *_judged(test, name, number, same=bool(same[number]))))
         return test, pd.DataFrame(rows, columns=list(COLUMNS))
 
     def blocks(self) -> dict[str, Block]:
@@ -111,6 +117,19 @@ class PairTests:
             verdict = tuple(tested.loc[name, ["times_noise", "p", "verdict"]])
             rows.append((name, *medians, *bounds, *verdict))
         return pd.DataFrame(rows, columns=list(EFFECTS))
+
+    def shifts(self, emds: FloatArray64) -> pd.DataFrame:
+        """Return how far the heads of every unit moved on the same windows, from the EMDs between both networks."""
+        by_head = head_shifts(emds, self.matching.rows, self.matching.columns)
+        moved = by_head @ self._weights().T
+        most = np.empty(moved.shape)
+        levels = np.array(self.levels)
+        for level in dict.fromkeys(self.levels):
+            members = levels == level
+            most[:, members] = moved[:, members] >= moved[:, members].max(axis=1, keepdims=True)
+        found = (moved.mean(axis=0), moved.min(axis=0), moved.max(axis=0), most.mean(axis=0))
+        rows = [(*unit, *values) for unit, *values in zip(self.units, *found, strict=True)]
+        return pd.DataFrame(rows, columns=list(SHIFTS))
 
     def _units(self) -> list[Unit]:
         """Return the network, its layers, the first folders of its tree, and its heads."""
@@ -178,6 +197,14 @@ class PairTests:
             return np.zeros(len(block.units), dtype=bool)
         differs = (block.a != block.b).any(axis=(0, 2)).astype(np.float64)
         return np.asarray((block.units > 0) @ differs == 0)
+
+
+def _judged(test: WindowTest | None, name: str, unit: int, *, same: bool) -> tuple[float, float, float, str]:
+    """Return size, size in units of the noise, p-value and verdict of one unit."""
+    if test is None:
+        return np.nan, 0.0 if same else np.nan, np.nan, IDENTICAL if same else UNKNOWN
+    size, times, p = (float(of[name][unit]) for of in (test.size, test.times_noise, test.p))
+    return size, times, p, IDENTICAL if same else CHANGED if times > 1 else INSIDE
 
 
 def own_share(moved: FloatArray64) -> FloatArray64:

@@ -6,6 +6,8 @@ from functools import cached_property
 
 import pandas as pd
 
+from headscape.analysis.comparison.shifts import ROUNDING
+from headscape.analysis.comparison.window_test import EVERYTHING
 from headscape.output import counted
 from headscape.study.compared_pair import ComparedPair
 from headscape.study.compared_source import ComparedSource
@@ -15,8 +17,6 @@ from headscape.study.pair_tests import CHANGED, IDENTICAL, UNKNOWN
 MOST_NAMED = 8
 GROW = ("network_entropy", "folders")
 """Measures of a whole network that grow with its number of heads."""
-OF_HEAD_ALONE = ("patterns", "mu_K", "k90")
-"""Measures that change with the head itself only; distances and Haar entropy change with the other heads too."""
 MOST = 0.5
 """From this share of the heads on, a network changed throughout."""
 
@@ -50,7 +50,7 @@ class PairWords:
     def too_few(self) -> bool:
         """Whether the windows can be exchanged in too few ways to call any difference changed."""
         test = self.pair.test
-        few = bool(test) and test["exact"] and test["splits"] * test["level"] < 1
+        few = bool(test) and test["exact"] and test["splits"] * test["level"] < 2
         return few and self.pair.windows == "other"
 
     @cached_property
@@ -77,6 +77,11 @@ class PairWords:
         """What changed over the whole network, the largest difference first, but for what grows with the heads."""
         rows = self._changed("network")
         return rows if len(self.a.heads) == len(self.b.heads) else rows[~rows["measure"].isin(GROW)]
+
+    @property
+    def single_measures(self) -> list[str]:
+        """The measures that changed over the whole network, without that of all together."""
+        return [str(name) for name in self.measures["measure"] if name != EVERYTHING]
 
     @cached_property
     def layers(self) -> dict[int, tuple[float, str]]:
@@ -109,11 +114,42 @@ class PairWords:
         return sorted({*self.layers, *(layer for layer, _ in self.heads)})
 
     @cached_property
-    def differing(self) -> list[int]:
-        """Layers whose heads do anything else on the same windows, be it less than the noise."""
-        rows = self.pair.at("layer")
-        rows = rows[(rows["verdict"] != IDENTICAL) & rows["measure"].isin(OF_HEAD_ALONE)]
-        return sorted({int(layer) for layer in rows["layer"]}) if self.pair.windows == "same" else []
+    def shifted(self) -> dict[int, pd.Series]:
+        """Layers whose heads moved on the same windows, be it less than the noise, the farthest first."""
+        rows = self.pair.shifts
+        rows = rows[(rows["level"] == "layer") & (rows["moved"] > ROUNDING)]
+        ordered = rows.sort_values("moved", ascending=False, kind="stable")
+        return {int(row["layer"]): row for _, row in ordered.iterrows()}
+
+    @cached_property
+    def shifted_heads(self) -> dict[tuple[int, int], float]:
+        """Heads that moved on the same windows, in the numbers of the original where one was pruned, farthest first."""
+        called = dict(zip(self.a.heads, self.a.originals, strict=True))
+        rows = self.pair.shifts
+        rows = rows[(rows["level"] == "head") & (rows["moved"] > ROUNDING)]
+        ordered = rows.sort_values("moved", ascending=False, kind="stable")
+        columns = (ordered[name] for name in ("layer", "head", "moved"))
+        return {
+            called[int(layer), int(head)]: float(moved) for layer, head, moved in zip(*columns, strict=True)
+        }
+
+    @property
+    def unmoved(self) -> list[int]:
+        """Layers that are the same on the same windows, up to rounding."""
+        rows = self.pair.shifts[self.pair.shifts["level"] == "layer"]
+        return sorted({int(layer) for layer in rows["layer"]} - set(self.shifted))
+
+    @property
+    def begins(self) -> int | None:
+        """The layer in which the difference begins, if the layers before it are the same; else None."""
+        first = self.pair.onset.first
+        return first if first is not None and self.unmoved and min(self.unmoved) < first else None
+
+    @property
+    def largest(self) -> float:
+        """The largest difference of any layer, folder or head, in units of the noise."""
+        rows = self.pair.changes
+        return float(rows[rows["level"] != "network"]["times_noise"].max())
 
     @property
     def throughout(self) -> bool:
@@ -139,21 +175,31 @@ def pair_headline(words: PairWords) -> str:
     opening = _opening(words)
     if not words.tested:
         return f"{opening}; one window has no noise to compare the differences with."
+    if words.removed:
+        return f"{opening}; {remaining_heads(words)}."
     if words.measures.empty and not words.touched:
         if words.too_few:
             return "Too few windows to tell them apart; whatever differs could be noise."
-        if not words.removed and not words.moved:
+        if words.shifted and not words.moved:
+            return f"{opening}; {_small_shift(words)}."
+        if not words.moved:
             return "Inside the noise: one network differs as much from itself on other windows."
-        if words.removed and words.differing:
-            return f"{opening}; {remaining_heads(words)}."
         return f"{opening}; the heads of both differ no more than one network on other windows."
     if words.throughout:
-        where = f"{len(words.heads)} of {words.n_heads} heads changed, in {_all_layers(words)}"
+        where = (
+            f"{len(words.heads)} of {words.n_heads} heads changed, in {_which_layers(words, words.touched)}"
+        )
         return f"{opening}; {where}."
     if words.touched:
         heads = f", {counted(len(words.heads), 'head')}" if words.heads else " as a whole"
-        return f"{opening}; {ranged(words.touched, 'layer')} changed{heads}; the rest is within the noise."
-    measures = listed([words_of(name).title for name in words.measures["measure"]], 3)
+        where = f"{ranged(words.touched, 'layer')} changed{heads}"
+        begins = "" if words.begins is None else f"; the difference begins in layer {words.begins}"
+        return f"{opening}; {where}{begins}; the rest is within the noise."
+    if not words.single_measures:
+        return (
+            f"{opening}; they differ in all measures together, but in no single measure, layer or head alone."
+        )
+    measures = listed([words_of(name).title for name in words.single_measures], 3)
     return f"{opening}; changed as a whole in {measures}; every layer and head is within the noise."
 
 
@@ -180,27 +226,49 @@ def _of_different_networks(words: PairWords) -> str:
         return f"{opening}; one window has no noise to compare the differences with."
     times = words.pair.times_noise
     far = "no further apart than the noise" if times <= 1 else f"{noise_words(times)} apart"
-    tested = words.pair.at("network")
-    found = f"{len(words.measures)} of {len(tested)} measures differ by more than the noise"
+    tested = set(words.pair.at("network")["measure"]) - {EVERYTHING}
+    found = f"{len(words.single_measures)} of {len(tested)} measures differ by more than the noise"
+    if not words.single_measures and not words.measures.empty:
+        found = "all measures together differ by more than the noise, though no single one does"
     return f"{opening}; {found if times != times else f'their organizations are {far}, and {found}'}."
+
+
+def _small_shift(words: PairWords) -> str:
+    """Return where heads moved on the same windows, although nothing exceeds the noise."""
+    most = f"most in layer {next(iter(words.shifted))}"
+    where = f"the heads of {_which_layers(words, sorted(words.shifted))} differ on the same windows, {most}"
+    return f"{where}, but by less than the noise ({small_times(words.largest)})"
+
+
+def small_times(times: float) -> str:
+    """Return a difference that is smaller than the noise, in units of the noise.
+
+    Examples
+    --------
+    >>> small_times(0.347), small_times(0.0002)
+    ('at most 0.35 times', 'at most 0.01 times')
+    """
+    return f"at most {max(times, 0.01):.2g} times"
 
 
 def remaining_heads(words: PairWords) -> str:
     """Return in which layers the heads that were not removed changed, by more and by less than the noise."""
     touched = words.touched
-    less = [layer for layer in words.differing if layer not in touched]
+    less = [layer for layer in sorted(words.shifted) if layer not in touched]
     told = []
     if touched:
         told.append(f"the remaining heads of {ranged(touched, 'layer')} changed with them")
     if less:
         noun = "those" if touched else "the remaining heads"
-        told.append(f"{noun} of {ranged(less, 'layer')} changed by less than the noise")
-    return " and ".join(told) or "the remaining heads stayed as they were"
+        size = "" if touched else f" ({small_times(words.largest)})"
+        told.append(f"{noun} of {ranged(less, 'layer')} changed by less than the noise{size}")
+    if told or words.pair.windows == "same":
+        return " and ".join(told) or "the remaining heads stayed as they were"
+    return "the remaining heads differ no more than one network on other windows"
 
 
-def _all_layers(words: PairWords) -> str:
-    layers = list(dict.fromkeys(layer for layer, _ in words.a.heads))
-    return "all layers" if words.touched == sorted(layers) else ranged(words.touched, "layer")
+def _which_layers(words: PairWords, layers: Sequence[int]) -> str:
+    return "all layers" if set(layers) == {layer for layer, _ in words.a.heads} else ranged(layers, "layer")
 
 
 def _heads(heads: Sequence[tuple[int, int]]) -> str:

@@ -120,9 +120,11 @@ class Capture:
         if len(names) < wanted:
             logger.warning("%s is unfinished: %d of %d windows are there", store.path, len(names), wanted)
         heads = parameters.get("heads")
+        windows = [StoredWindow(store, name) for name in names]
+        known = {name: store.header[name] for name in ("versions", "input_hash")}
         return cls(
-            [StoredWindow(store, name) for name in names],
-            {**parameters, "versions": store.header["versions"], "input_hash": store.header["input_hash"]},
+            windows,
+            {**parameters, **windows[0].observed, **known},
             stack=parameters.get("stack"),
             heads=None if heads is None else [(layer, head) for layer, head in heads],
         )

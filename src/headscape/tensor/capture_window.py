@@ -7,6 +7,7 @@ read without the rest. Visibilities and biases that modules share are written on
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,6 +57,7 @@ class Window(Protocol):
         ...
 
 
+OBSERVED_BY = "observed_by"
 Labels = Mapping[str, Mapping[str, Sequence[str]]]
 """Token strings: stack -> "query" or "key" -> one string per point."""
 
@@ -133,6 +135,11 @@ class StoredWindow:
         """Return one module."""
         return self._read(stack, layer)
 
+    @property
+    def observed(self) -> dict[str, str]:
+        """How attention was seen, if not by the usual attention function."""
+        return {name: str(self._attributes[name]) for name in (OBSERVED_BY,) if name in self._attributes}
+
     def head(self, stack: str, layer: int, head: int) -> AttentionRecord:
         """Return one head of a module, as a record with one head, reading nothing else."""
         return self._read(stack, layer, head)
@@ -194,8 +201,13 @@ class StoredWindow:
         return self._part.array(module["visible"], heads if module["visible_per_head"] else slice(None))
 
 
-def write_window(part: PartWriter, records: Sequence[AttentionRecord], labels: Labels) -> None:
-    """Write one window into a part of a store."""
+def write_window(
+    part: PartWriter,
+    records: Sequence[AttentionRecord],
+    labels: Labels,
+    observed: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write one window into a part of a store, and how its attention was seen."""
     modules = []
     shared: dict[int, str] = {}
     for index, record in enumerate(records):
@@ -225,7 +237,7 @@ def write_window(part: PartWriter, records: Sequence[AttentionRecord], labels: L
             }
         )
     tokens = {stack: {axis: list(names) for axis, names in of.items()} for stack, of in labels.items()}
-    part.attributes(modules=modules, tokens=tokens)
+    part.attributes(modules=modules, tokens=tokens, **observed)
 
 
 def _write_visible(part: PartWriter, visible: BoolArray, name: str, shared: dict[int, str]) -> str:

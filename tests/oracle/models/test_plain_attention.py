@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import headscape as hs
 from headscape.models.adapters.protocol import AttentionCall
@@ -317,6 +318,71 @@ def test_masks_of_scaled_dot_product_attention(shape, form):
     records = recorded(model, 2, lambda: model(q, mask))
     for row, [record] in enumerate(records):
         np.testing.assert_allclose(all_probs(record), logits.softmax(dim=-1)[row].numpy(), **CLOSE)
+
+
+class Flexible(nn.Module):
+    """Calls flex_attention, which torch runs without compiling while a module is observed."""
+
+    def __init__(self, score_mod=None, visible=None):
+        super().__init__()
+        self.score_mod, self.visible = score_mod, visible
+
+    def forward(self, q, k):
+        mask = None
+        if self.visible is not None:
+            sizes = (len(q), None, q.shape[2], k.shape[2])
+            mask = create_block_mask(self.visible, *sizes, device="cpu")
+        return flex_attention(q, k, k, score_mod=self.score_mod, block_mask=mask, scale=0.7, enable_gqa=True)
+
+
+SLOPES = torch.tensor([0.1, 0.2, 0.3, 0.4])
+FLEXIBLE = {
+    "plain": (None, None, lambda s, q, k: s),
+    "causal": (
+        None,
+        lambda b, h, q, k: (q >= k) | (b == 1),
+        lambda s, q, k: torch.stack([s[0].masked_fill(q < k, -torch.inf), s[1]]),
+    ),
+    "bias": (
+        lambda s, b, h, q, k: s - SLOPES[h] * (q - k).abs(),
+        lambda b, h, q, k: q >= k,
+        lambda s, q, k: (s - SLOPES[:, None, None] * (q - k).abs()).masked_fill(q < k, -torch.inf),
+    ),
+    "soft cap": (
+        lambda s, b, h, q, k: torch.where(q >= k, 2 * torch.tanh(s / 2), -float("inf")),
+        None,
+        lambda s, q, k: (2 * torch.tanh(s / 2)).masked_fill(q < k, -torch.inf),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FLEXIBLE)
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_flex_attention(form):
+    score_mod, visible, expected = FLEXIBLE[form]
+    model, generator = Flexible(score_mod, visible), torch.Generator().manual_seed(0)
+    q, k = (torch.randn(2, heads, LENGTH, 8, generator=generator) for heads in (HEADS, HEADS // 2))
+    places = torch.arange(LENGTH)
+    scores = q @ k.repeat_interleave(2, 1).mT * 0.7
+    weights = expected(scores, places[:, None], places).softmax(dim=-1)
+    for row, [record] in enumerate(recorded(model, 2, lambda: model(q, k))):
+        assert (record.n_heads, record.n_kv_heads) == (HEADS, HEADS // 2)
+        np.testing.assert_allclose(all_probs(record), weights[row].numpy(), **CLOSE)
+    off = torch.tensor([1.0, 0.0, 1.0, 1.0])
+
+    class Gate:
+        def see(self, call):
+            return off
+
+    with torch.no_grad(), observed(model, Gate()):
+        gated = model(q, k)
+    values = k.repeat_interleave(2, 1) * off[:, None, None]
+    np.testing.assert_allclose(gated, weights @ values, **CLOSE)
+    report = hs.check(model, {"q": q, "k": k}).table().set_index("test")
+    assert report["failed"].sum() == 0
+    assert report.loc[["recomputed probabilities", "output"], "passed"].tolist() == [HEADS, HEADS]
+    # A constant that is added to logits goes through a score_mod, which may do anything with it.
+    assert report.loc["softmax shift", "passed"] == (HEADS if score_mod is None else 0)
 
 
 def test_grouped_keys_are_kept_unrepeated():

@@ -195,13 +195,19 @@ def test_a_monitor_watches_inline_attention_and_changes_nothing(capped):
         hs.HeadMonitor(capped)
 
 
-def test_a_model_that_never_calls_the_registered_function_is_read_at_its_softmax(caplog, monkeypatch):
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_model_that_never_calls_the_registered_function_is_read_at_its_softmax(
+    stored, caplog, monkeypatch, tmp_path
+):
     """As where transformers says that a model can be switched, but its code does not ask for the function."""
     model = tiny_model("GPTJ")
     monkeypatch.setattr(type(model), "_can_set_attn_implementation_cached_value", True, raising=False)
     assert not isinstance(adapter_for(model), InlineAdapter)
     caplog.set_level("INFO", logger="headscape")
-    assert hs.capture(model, token_ids()).provenance["observed_by"] == "softmax reader"
+    path = tmp_path / "capture" if stored else None
+    for _ in range(2 if stored else 1):  # a finished capture is opened again
+        capture = hs.capture(model, token_ids(), path=path)
+        assert capture.provenance["observed_by"] == "softmax reader"
     assert "calls no attention function" in caplog.text
     assert isinstance(adapter_for(model), InlineAdapter)
 

@@ -140,7 +140,10 @@ def test_a_name_from_repeated_tokens_says_where_it_holds():
         [window(induction_random=[0.9, 0.5, 0.0], first_token=[0.1, 0.1, 0.77])], heads
     )
     assert "2 are induction heads (on repeated random tokens they attend to the token after" in found.sentence
-    assert "induction, on repeated random tokens: 0.0 (0.90), 0.1 (0.50)" in found.striking[0]
+    assert "induction, on repeated random tokens: 0.0 (0.90), 0.1 (0.50)" in found.striking
+    assert (
+        "score (* on repeated random tokens): induction 0.0 (0.90*), first token 1.0 (0.77)" in found.clearest
+    )
     assert found.described[0].startswith(
         "90 % of its attention goes to the token after an earlier occurrence"
     )
@@ -149,7 +152,7 @@ def test_a_name_from_repeated_tokens_says_where_it_holds():
         [window(induction_random=[0.9, 0.0], induction_repeats=[0.0, 0.8])], [(0, 0), (0, 1)]
     )
     assert "2 are induction heads (on repeated tokens they attend" in both.sentence
-    assert "induction: 0.0 (0.90 on repeated random tokens), 0.1 (0.80)" in both.striking[0]
+    assert "induction: 0.0 (0.90 on repeated random tokens), 0.1 (0.80)" in both.striking
     assert "of its attention, where a token repeats, goes to" in both.described[1]
     one = head_patterns_over([window(induction_repeats=[0.8])], [(0, 0)])
     assert "1 is an induction head (where a token repeats it attends to the token after" in one.sentence
@@ -163,10 +166,12 @@ def test_the_sentence_counts_families_and_names_their_strongest_heads():
     for words in ("Of 7 heads", "4 attend most to the first token", "1 attends most to the previous token"):
         assert words in found.sentence
     assert "2 follow no single pattern" in found.sentence
-    (striking,) = found.striking
-    assert "first token: 0.2 (0.90), 1.2 (0.80), 2.2 (0.70), layers 0-3" in striking
-    assert "previous token: 4.2 (0.75)" in striking
-    assert "all are mixed" in head_patterns_over([window(self=[0.1])], [(0, 0)]).sentence
+    assert "first token: 0.2 (0.90), 1.2 (0.80), 2.2 (0.70), layers 0-3" in found.striking
+    assert "previous token: 4.2 (0.75)" in found.striking
+    assert found.clearest.endswith("with its score: first token 0.2 (0.90), previous token 4.2 (0.75).")
+    mixed = head_patterns_over([window(self=[0.1])], [(0, 0)])
+    assert "all are mixed" in mixed.sentence
+    assert mixed.clearest == mixed.striking == ""
 
 
 def test_every_pattern_is_described():

@@ -1,11 +1,12 @@
 """Differences against the spread between windows: the level holds, planted differences are found, nothing is not."""
 
+from itertools import combinations
 from math import comb
 
 import numpy as np
 import pytest
 
-from headscape.analysis.comparison.window_test import Block, unit_weights, window_test
+from headscape.analysis.comparison.window_test import EVERYTHING, Block, unit_weights, window_test
 from headscape.errors import InputError
 
 
@@ -25,7 +26,7 @@ def test_the_level_holds_over_all_measures_and_units_together():
     for seed in range(200):
         blocks = {name: by_row_and_layer(drawn(rng), drawn(rng)) for name in ("x", "y")}
         found = window_test(blocks, paired=False, level=0.05, seed=seed)
-        alarms += any(found.changed(name).any() for name in blocks)
+        alarms += any(found.changed(name).any() for name in (*blocks, EVERYTHING))
     # Binomial with p = 0.05: more than 18 of 200 happens once in a hundred times.
     assert alarms <= 18
 
@@ -34,8 +35,42 @@ def test_p_values_of_other_windows_are_those_of_all_exchanges():
     rng = np.random.default_rng(1)
     found = window_test({"x": by_row_and_layer(drawn(rng), drawn(rng) + 9)}, paired=False)
     assert (found.splits, found.exact) == (comb(12, 6) // 2, True)
-    np.testing.assert_allclose(found.p["x"], 1 / 462)
+    # Half of the level is for all measures together, half for the units.
+    np.testing.assert_allclose(found.p["x"], 2 / 462)
+    np.testing.assert_allclose(found.p[EVERYTHING], 2 / 462)
     assert found.changed("x").all()
+
+
+def test_many_small_differences_are_seen_by_all_measures_together():
+    """Every measure is shifted by little: together they are certain far more often than any single one."""
+    rng = np.random.default_rng(7)
+    single = together = 0
+    for seed in range(20):
+        shifted = {
+            f"m{i}": (drawn(rng, rows=1, features=1), drawn(rng, rows=1, features=1) + 1.2) for i in range(12)
+        }
+        blocks = {name: Block(a, b, np.ones((1, 1))) for name, (a, b) in shifted.items()}
+        found = window_test(blocks, paired=False, seed=seed)
+        single += any(found.changed(name).any() for name in blocks)
+        together += bool(found.changed(EVERYTHING)[0])
+    assert together >= 18
+    assert single <= 12
+
+
+def test_the_size_of_everything_follows_from_the_formula():
+    rng = np.random.default_rng(8)
+    blocks = {name: Block(drawn(rng, 5, 1, 1), drawn(rng, 5, 1, 1), np.ones((1, 1))) for name in ("x", "y")}
+    found = window_test(blocks, paired=False)
+    ratios = []
+    for block in blocks.values():
+        windows = np.concatenate([block.a, block.b])
+        sizes = []
+        for group in combinations(range(10), 5):
+            rest = [i for i in range(10) if i not in group]
+            one = Block(windows[list(group)], windows[rest], np.ones((1, 1)))
+            sizes.append(window_test({"x": one}, paired=False).size["x"][0] if 0 in group else np.nan)
+        ratios.append(sizes[0] / np.sqrt(np.nanmean(np.square(sizes))))
+    assert found.size[EVERYTHING][0] == pytest.approx(np.sqrt(np.mean(np.square(ratios))))
 
 
 @pytest.mark.parametrize("paired", [True, False])

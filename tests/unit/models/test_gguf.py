@@ -3,15 +3,18 @@
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from gguf import GGUFWriter
 
 import headscape as hs
+from headscape.cli.given import tell_conversion
 from headscape.errors import ModelError
 from headscape.models import gguf
 from headscape.models.loading import load_model
+from headscape.study import expected_time
 
 TINY = Path(__file__).parents[3] / "examples" / "tiny_model"
 WIDTH = 32
@@ -106,6 +109,17 @@ def test_ablations_read_their_windows_alike(path):
     write_gguf(path, bos=True)
     study = hs.ablation_study(path, text, ["output-norm"], [1], length=16, draws=2)
     assert study.parameters["special_tokens"] == {"before": ["<|end|>"], "after": []}
+
+
+def test_people_are_told_of_the_conversion_once(path, monkeypatch, capsys):
+    monkeypatch.setattr(expected_time, "CONVERTED", write_gguf(path).stat().st_size / 40)
+    people = SimpleNamespace(quiet=False, json=False)
+    tell_conversion(str(path), people)
+    assert capsys.readouterr().err.startswith("Expected time: about 40 seconds to convert the weights")
+    tell_conversion(str(path), SimpleNamespace(quiet=True, json=False))
+    load_model(path)
+    tell_conversion(str(path), people)
+    assert capsys.readouterr().err == ""
 
 
 def test_bos_that_is_wanted_but_not_named(path):

@@ -13,6 +13,7 @@ from headscape.monitor.thresholds import Thresholds
 LAYERS = (LayerShape("self", 0, 4), LayerShape("self", 1, 4))
 USUAL = {
     "effective_rank": 10.0,
+    "rank1_residual": 0.5,
     "mu_K": 2.0,
     "peak": 4.0,
     "logit_max": 6.0,
@@ -39,7 +40,7 @@ FAULTS = {
 AT_ONCE = (kinds.DUPLICATE_HEADS, kinds.MASK_CHANGE, kinds.NOT_FINITE)
 
 
-def samples(n=60, metric=None, value=None, seed=0):
+def samples(n=60, metric=None, value=None, seed=0, *, lost=True):
     """Yield samples of a healthy run with 10 % noise; ``value`` (index -> number or None) strikes one head."""
     rng = np.random.default_rng(seed)
     exact = ("future", "visible", "nonfinite", "nearest_head")
@@ -52,6 +53,10 @@ def samples(n=60, metric=None, value=None, seed=0):
         given = None if value is None else value(index)
         if given is not None:
             values[metric][STRUCK] = given
+            if (
+                metric == "effective_rank" and lost
+            ):  # what there is beyond the first component goes with the rank
+                values["rank1_residual"][STRUCK] = 0.01
         yield Sample(index * EVERY, values)
 
 
@@ -126,6 +131,36 @@ def test_steady_growth_is_found_although_the_early_reference_is_wide():
     assert alerts[0].step / EVERY <= crossed[0] + 3
 
 
+def test_a_head_that_learns_one_strong_component_has_not_collapsed():
+    """Its rank falls to 1 because the first component grows; the others stay."""
+    _, alerts = judged(samples(60, "effective_rank", lambda i: 1.05 if i >= BEGIN else None, lost=False))
+    assert alerts == []
+
+
+def test_noisy_growth_is_found_within_two_samples_of_the_first_batch_beyond_the_level():
+    """Logits of many heads that grow by 1 % a step with 10 % noise; a sample sees every tenth step."""
+    rng, n = np.random.default_rng(0), 200
+    steps = np.arange(600)[:, None]
+    begin = 250 + rng.integers(0, EVERY, n)
+    curves = 12.0 * np.exp(0.01 * np.maximum(0, steps - begin) + rng.normal(0.0, 0.1, (len(steps), n)))
+    crossed = np.argmax(curves > Thresholds().logit_max, axis=0)
+    detector = Detector((LayerShape("self", 0, n),), Thresholds())
+    told = {}
+    for step in range(0, len(steps), EVERY):
+        values = {name: np.full(n, USUAL[name], np.float32) for name in recorded_metrics(tuple(USUAL))}
+        values |= {"logit_max": curves[step].astype(np.float32)}
+        for alert in detector.judge(Sample(step, values))[1]:
+            told |= {head: step for _, _, head in alert.heads}
+    delays = np.array([told[head] - crossed[head] for head in range(n)]) / EVERY
+    assert np.mean(delays <= 2) > 0.95
+    assert np.mean(delays > -4) > 0.95
+
+
+def test_logits_beyond_twice_the_limit_need_no_second_sample():
+    _, alerts = judged(samples(5, "logit_max", lambda i: 250.0 if i == 2 else None))
+    assert [(alert.kind, alert.step) for alert in alerts] == [(kinds.EXPLODING_LOGITS, 2 * EVERY)]
+
+
 def test_a_weak_head_of_an_untrained_model_is_not_dead():
     """Its query effect falls by less than half, from a value that was small to begin with."""
     _, alerts = judged(samples(60, "query_effect", lambda i: 0.0055 if i < BEGIN else 0.004))
@@ -180,7 +215,7 @@ def test_nan_everywhere_says_that_its_origin_is_unknown():
 
 def test_thresholds_decide():
     struck = list(samples(60, "logit_max", lambda i: 80.0 if i >= BEGIN else None))
-    assert judged(struck, Thresholds(logit_max=90.0))[1] == []
+    assert judged(struck, Thresholds(logit_max=150.0))[1] == []
     assert judged(struck, Thresholds(persistence=3))[1][0].step == (BEGIN + 2) * EVERY
     with pytest.raises(InputError, match="persistence must lie between 1 and memory"):
         Thresholds(persistence=4)

@@ -9,7 +9,7 @@ from headscape.energy.field import energy_field
 from headscape.energy.incoherence import key_incoherence
 from headscape.energy.spectrum import energy_spectrum
 from headscape.models.adapters.protocol import AttentionCall
-from headscape.monitor import score_metrics
+from headscape.monitor import workspace
 from headscape.monitor.metrics import head_metrics
 
 HEADS, KV, LENGTH, D, SCALE = 4, 2, 20, 6, 0.4
@@ -91,15 +91,40 @@ def test_soft_cap_bias_and_sinks_count():
         assert found["logit_max"][head] == pytest.approx(float(raw[seen].max()), rel=1e-5)
 
 
-def test_memory_is_bounded_by_queries_and_keys_and_blocks_of_scores():
-    """A long call needs a few copies of its queries and keys and a few blocks, never all scores."""
-    length, d = 1024, 8
-    x = torch.randn(3, 4, length, d, generator=torch.Generator().manual_seed(0))
-    call = AttentionCall(**{**attention_call().__dict__, "queries": x, "keys": x})
-    kept = 2 * 4 * x[0].numel()  # bytes of the queries and keys of one row
-    block, scores = 4 * score_metrics.LARGEST_BLOCK, 4 * 4 * length * length
-    peak = peak_bytes(lambda: head_metrics(call, rows=1))
-    assert peak < 6 * kept + 3 * block < kept + scores
+MEMORY = {
+    "many scores": {"length": 1024, "d": 8},
+    "wide heads": {"length": 64, "d": 128},
+    "many tokens": {"length": 2048, "d": 64, "queries": 16},
+    "shared keys in half precision": {"length": 512, "d": 64, "kv_heads": 2, "dtype": torch.bfloat16},
+    "every term": {"length": 512, "d": 16, "terms": True},
+}
+
+
+@pytest.mark.parametrize("case", MEMORY)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_memory_is_that_of_queries_and_keys_and_one_bounded_workspace(case, rows, monkeypatch):
+    """Never more than the queries and keys of the sampled rows in float32 and the workspace, whatever the shape."""
+    bound = 1 << 20
+    monkeypatch.setattr(workspace, "WORKSPACE", bound)
+    call, queries = large_call(**MEMORY[case])
+    peak = peak_bytes(lambda: head_metrics(call, rows=rows, queries=queries))
+    n_queries = queries or call.queries.shape[2]
+    kept = 4 * rows * (call.queries[0, :, :n_queries].numel() + call.keys[0].numel())
+    assert peak <= kept + bound
+    assert peak > bound / 4  # it is used, so that few blocks are enough
+
+
+def large_call(length, d, kv_heads=8, dtype=torch.float32, queries=None, terms=False):
+    """Eight heads; all their scores would take several times the workspace."""
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(3, 8, length, d, generator=generator).to(dtype)
+    k = torch.randn(3, kv_heads, length, d, generator=generator).to(dtype)
+    given = {"queries": q, "keys": k}
+    if terms:
+        mask = torch.zeros(3, 1, length, length)
+        bias = torch.randn(1, 8, length, length, generator=generator)
+        given |= {"mask": mask, "bias": bias, "softcap": 5.0, "sinks": torch.zeros(8), "causal": False}
+    return AttentionCall(**{**attention_call().__dict__, **given}), queries
 
 
 def peak_bytes(action):
@@ -112,7 +137,7 @@ def peak_bytes(action):
 
 def test_small_blocks_give_the_same_figures(monkeypatch):
     whole = head_metrics(attention_call())
-    monkeypatch.setattr(score_metrics, "LARGEST_BLOCK", 3 * LENGTH)
+    monkeypatch.setattr(workspace, "WORKSPACE", 1000)
     for name, values in head_metrics(attention_call()).items():
         torch.testing.assert_close(values, whole[name], equal_nan=True)
 

@@ -175,8 +175,18 @@ def test_a_full_disk_warns_once_and_what_fits_later_is_kept(tmp_path, monkeypatc
     assert len(told) == 1
     monkeypatch.setattr(run_file.os, "write", usual)
     found.take(sample(30, 0.5, metrics))
+    assert found.run.steps.tolist() == [0, 10, 20, 30]  # what did not fit is kept in memory
     found.close(40)
     assert MonitorRun.load(tmp_path).steps.tolist() == [0, 30]
+
+
+def test_a_restart_in_memory_has_no_doubled_rows():
+    found, metrics = sinks(None)
+    take_both(found, sample(0, 0.5, metrics), sample(10, 0.5, metrics))
+    found.resume()
+    take_both(found, sample(10, 0.7, metrics), sample(20, 0.7, metrics))
+    assert found.run.steps.tolist() == [0, 10, 20]
+    assert found.run.metric("mu_K")[1, 0, 0] == np.float32(0.7)
 
 
 def test_a_failing_report_warns_once(tmp_path):

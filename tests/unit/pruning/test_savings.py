@@ -85,13 +85,13 @@ def test_a_ratio_with_a_wide_range_is_no_result():
 def test_the_tables_of_benchmarks_show_a_wide_range_without_its_ratio(capsys):
     row = {"name": "transform", "baseline": "BLAS", "ours": 0.26, "theirs": 0.44, "unit": "s", "wanted": ""}
     wide, narrow = {"ratio": 2.0, "low": 0.72, "high": 4.23}, {"ratio": 2.0, "low": 1.5, "high": 2.5}
-    print_table([Row(**row, **wide), Row(**row, **narrow)])
-    _, first, second = capsys.readouterr().out.splitlines()
+    print_table({"haar": [Row(**row, **wide), Row(**row, **narrow)]})
+    _, _, first, second = capsys.readouterr().out.splitlines()
     assert "noisy  0.7-4.2" in first
     assert "2.0x" not in first
     assert "2.0x  1.5-2.5" in second
     machine = {"processor": "any", "cores": 2, "python": "3.11"}
-    shown = results_hook()._benchmark({"machine": machine, "rows": [row | wide, row | narrow]})
+    shown = results_hook()._benchmarks({"Haar": {"machine": machine, "rows": [row | wide, row | narrow]}})
     assert "too noisy to tell (0.7-4.2)" in shown
     assert "**2.0x** (1.5-2.5)" in shown
 

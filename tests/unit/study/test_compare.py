@@ -17,6 +17,7 @@ from comparison_cases import (
     copy_of_tiny,
     distances_beyond_noise,
     false_alarms,
+    farthest_layer,
     pairs_are_of_order,
     prose,
     study_of_all_topics,
@@ -26,6 +27,7 @@ from comparison_cases import (
     with_noise,
 )
 from comparison_cases import study_of as analyzed
+from headscape.analysis.comparison.shifts import ROUNDING
 from headscape.study.compare import compare
 from headscape.study.comparison import TABLES, Comparison
 from headscape.study.measure_words import words_of
@@ -43,6 +45,7 @@ def test_a_model_against_itself_on_the_same_windows_is_zero(tmp_path):
     assert set(found.changes["verdict"]) == {"identical"}
     assert set(found.changes["level"]) == {"network", "layer", "folder", "head"}
     assert set(found.changes["times_noise"]) == {0.0}
+    assert set(found.shifts["moved"]) == {0.0}
     pairs = found.correspondence
     assert (pairs["layer_a"] == pairs["layer_b"]).all()
     assert (pairs["head_a"] == pairs["head_b"]).all()
@@ -112,11 +115,24 @@ def test_noise_on_a_layer_names_that_layer():
     assert set(before["times_noise"]) == {0.0}
 
 
-def test_a_little_noise_is_inside_the_noise_but_not_identical():
-    pair = compare([tiny_study(), analyzed(with_noise(layer=2, relative=0.01))]).pair()
+def test_a_little_noise_is_inside_the_noise_but_its_layer_is_named():
+    found = compare([tiny_study(), analyzed(with_noise(layer=2, relative=0.001))], names=["a", "b"])
+    pair = found.pair()
     assert "changed" not in set(pair.changes["verdict"])
     verdicts = pair.at("layer", "patterns").set_index("layer")["verdict"]
     assert verdicts[[0, 1, 2]].tolist() == ["identical", "identical", "inside the noise"]
+    assert (pair.onset.first, farthest_layer(pair)) == (2, 2)
+    layers = pair.shifts[pair.shifts["level"] == "layer"].set_index("layer")
+    assert layers["moved"][[0, 1]].tolist() == [0, 0]
+    assert layers["most"].tolist() == [0, 0, 1, 0]
+    assert "layers 2 and 3 differ" in found.headline
+    assert "most in layer 2" in found.headline
+    assert any("begins in layer 2" in finding for finding in found.findings)
+
+
+def test_noise_on_all_layers_and_more_on_one_names_that_one():
+    pair = compare([tiny_study(), analyzed(with_noise(layer=1, relative=0.2, elsewhere=0.01))]).pair()
+    assert (pair.onset.first, pair.onset.step, farthest_layer(pair)) == (0, 1, 1)
 
 
 def test_other_windows_of_the_same_text_are_inside_the_noise():
@@ -218,15 +234,19 @@ def test_a_pruned_model_names_its_heads_and_what_they_changed():
     missing = set(tiny_study().data.heads) - set(found.sources[1].originals)
     assert missing == set(removed)
     # The heads that stay in layers 0 and 1 see what they saw before, those of later layers do not.
-    patterns = pair.at("layer", "patterns").set_index("layer")["verdict"]
-    assert patterns[[0, 1]].tolist() == ["identical", "identical"]
-    assert "identical" not in patterns[[2, 3]].tolist()
+    moved = pair.shifts[pair.shifts["level"] == "layer"].set_index("layer")["moved"]
+    assert (moved[[0, 1]] < ROUNDING).all()
+    assert (moved[[2, 3]] > 0.01).all()
+    assert pair.onset.first == 2
     assert "1.2 and 1.3" in found.headline
     assert "layers 2 and 3 changed" in found.headline
 
 
-def test_another_shape_is_compared_as_far_as_it_goes():
-    pair = compare([small_capture(windows=5), _other_capture()], n_iter=1).pair()
+def test_another_shape_is_compared_as_far_as_it_goes(tmp_path):
+    found = compare([small_capture(windows=5), _other_capture()], n_iter=1, out=tmp_path)
+    _require_equal(Comparison.load(tmp_path), found)
+    pair = found.pair()
+    assert pair.shifts.empty
     assert (pair.windows, pair.matched, pair.how) == ("other", "", "transport")
     assert pair.plan.shape == (12, 10)
     assert pair.plan.sum() == pytest.approx(1)

@@ -35,6 +35,15 @@ def column(pair, key):
     return next(column["values"] for column in pair.columns if column["key"] == key)
 
 
+def test_layers_show_how_far_they_moved_on_the_same_windows(changed):
+    rows = changed.shifts[changed.shifts["level"] == "layer"]
+    layers = next(g for g in comparison_page_data(changed).pairs[0].groups if g["kind"] == "layer")
+    series = next(s for s in layers["series"] if s["key"] == "moved")
+    assert series["times"] == rows["moved"].tolist()
+    assert series["changed"] == [False, True, False]
+    assert (rows["moved"] == 0).tolist() == [True, False, True]
+
+
 def test_every_change_of_a_head_is_a_row_of_the_page(changed):
     pair, page = changed.pairs[0], comparison_page_data(changed).pairs[0]
     heads = pair.at("head")

@@ -4,9 +4,12 @@ import io
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+import headscape as hs
 from headscape.cli.progress import ProgressLines, announce_time
 from headscape.models.loading import as_model
+from headscape.monitor.checkpoints import checkpoints_in
 from headscape.study.expected_time import (
     ablating_seconds,
     analysis_seconds,
@@ -15,6 +18,7 @@ from headscape.study.expected_time import (
     comparing_seconds,
     organizing_seconds,
     pruning_seconds,
+    replaying_seconds,
     seconds_of,
     size_of,
 )
@@ -64,9 +68,26 @@ def test_a_comparison_takes_its_analyses_and_its_pairs(tmp_path):
     two = comparing_seconds([capture, capture], None, tmp_path)
     assert two > 2 * analysis_seconds(capture, stages=["patterns", "entropy", "energy"])
     assert comparing_seconds([capture, study], None, tmp_path) < two
+    assert comparing_seconds([capture, capture], None, tmp_path, [[0], None]) < two
     assert comparing_seconds([study, study, study], None, tmp_path) > comparing_seconds(
         [study, study], None, tmp_path
     )
+
+
+def test_checkpoints_take_their_weights_and_those_measured_take_nothing(tmp_path):
+    for step in (5, 10, 15):
+        tiny_causal_model("Llama").save_pretrained(tmp_path / "run" / f"checkpoint-{step}")
+    found, out = checkpoints_in(tmp_path / "run"), tmp_path / "measured"
+    (tmp_path / "run" / "checkpoint-5" / "optimizer.pt").write_bytes(bytes(10**6))
+    each = [replaying_seconds([point], out, 16) - replaying_seconds([], out, 16) for point in found]
+    assert each[0] > 0
+    assert each == pytest.approx([each[0]] * 3)
+    assert replaying_seconds(found, out, 32) > replaying_seconds(found, out, 16)
+    run = hs.monitor_checkpoints(tmp_path / "run", torch.arange(32).reshape(2, 16), out)
+    assert len(run.samples) == 3
+    assert replaying_seconds(found, out, 16) == replaying_seconds([], out, 16)
+    (out / "monitor.jsonl").write_text("a text\n")
+    assert replaying_seconds(found, out, 16) is None
 
 
 def test_sizes_come_from_the_source():

@@ -6,7 +6,7 @@ one more adapter in ``headscape.models.anatomy.ADAPTERS``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -35,6 +35,8 @@ class AttentionCall:
     where the model says so.
     ``scores`` are the finished logits, masks included, where queries and keys could not be seen, which then have no
     width (d = 0); ``probs`` the model's own probabilities where the call showed them, ``values`` having no width then.
+    ``again(queries, keys, values, scale)`` calls the model's own kernel, masks included, on other tensors, if it is one
+    of torch's functions.
     """
 
     name: str
@@ -55,6 +57,7 @@ class AttentionCall:
     dropout: float = 0.0
     scores: torch.Tensor | None = None
     probs: torch.Tensor | None = None
+    again: Callable[..., torch.Tensor] | None = None
 
 
 class Observer(Protocol):

@@ -56,7 +56,7 @@ def register_attention(
     """Tell headscape where a module of your own computes attention, so that it can be captured and its heads gated.
 
     Needed only for code that calls neither ``torch.nn.MultiheadAttention`` nor
-    ``torch.nn.functional.scaled_dot_product_attention``.
+    ``torch.nn.functional.scaled_dot_product_attention`` nor ``flex_attention``.
 
     Parameters
     ----------

@@ -15,7 +15,8 @@ class SeenCall:
     """Queries (batch, head, query, d), keys and values (batch, kv_head, key, d), and what is added to the logits.
 
     ``mask`` is (batch or 1, head or 1, query, key): True or 0 where a key is visible. ``kind`` is "self" or "cross", or
-    None where the name of the module has to tell.
+    None where the name of the module has to tell. ``again`` is as in
+    :class:`~headscape.models.adapters.protocol.AttentionCall`.
     """
 
     queries: torch.Tensor
@@ -27,6 +28,7 @@ class SeenCall:
     padding: torch.Tensor | None = None
     sinks: torch.Tensor | None = None
     dropout: float = 0.0
+    again: Callable[..., torch.Tensor] | None = None
 
     def terms(self) -> dict[str, Any]:
         """Return what an :class:`AttentionCall` holds besides its place in the model."""

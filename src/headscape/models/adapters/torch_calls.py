@@ -1,20 +1,22 @@
-"""Attention of plain PyTorch modules: every call of ``nn.MultiheadAttention`` and of ``scaled_dot_product_attention``.
+"""Attention of plain PyTorch modules: every call of ``nn.MultiheadAttention`` and of torch's attention functions.
 
 For the length of a block a torch function mode stands between a model and torch. Which module a call belongs to is
 told by hooks that follow the forward pass. While the mode is on, torch takes none of its fast paths, which would hide
-attention inside a kernel for a whole layer. Modules whose attention is neither of the two are registered
+attention inside a kernel for a whole layer. The functions are ``scaled_dot_product_attention`` and ``flex_attention``
+(:mod:`headscape.models.adapters.flex`); modules with other code are registered
 (:mod:`headscape.models.adapters.registered`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident, local
 from typing import Any
 
 from headscape.errors import ModelError
+from headscape.models.adapters.flex import is_flex, seen_flex
 from headscape.models.adapters.multihead import (
     attended,
     gate_heads,
@@ -129,11 +131,13 @@ def _mode() -> Any:
             self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
         ) -> Any:
             named = dict(kwargs or {})
-            if _here.running and not _here.silenced:
+            if _here.running and not _here.silenced and not torch.compiler.is_compiling():
                 if func is functional.scaled_dot_product_attention:
                     return _scaled_dot_product(func, args, named)
                 if func in (functional.multi_head_attention_forward, multihead_forward):
                     return _multihead(func, args, named)
+                if is_flex(func):
+                    return _flex(func, args, named)
             return func(*args, **named)
 
     return AttentionMode()
@@ -168,10 +172,31 @@ def _scaled_dot_product(func: Any, args: Sequence[Any], named: dict[str, Any]) -
         mask=_mask(given, queries, keys),
         scale=queries.shape[-1] ** -0.5 if scale is None else float(scale),
         dropout=float(given.get("dropout_p") or 0.0),
+        again=_again(func, given) if given["query"].dim() == 4 else None,
     )
     gates = _show(call)
     output = func(*args, **named)
     return gate_heads(_four_axes(output, running), gates).reshape(output.shape) if gates else output
+
+
+def _again(func: Any, given: Mapping[str, Any]) -> Callable[..., torch.Tensor]:
+    """Return the function with the masks and options of a call."""
+    options = {name: value for name, value in given.items() if name not in _SDPA[:3]}
+
+    def again(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+        output: torch.Tensor = func(queries, keys, values, **{**options, "scale": scale})
+        return output
+
+    return again
+
+
+def _flex(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    name, module = _here.running[-1].running[-1]
+    call = seen_flex(func, args, named)
+    require_fit(call.queries, call.keys, call.values, f"{name or 'the model'} ({type(module).__name__})")
+    gates = _show(call)
+    output, *others = func(*args, **named)
+    return (gate_heads(output, gates) if gates else output, *others)
 
 
 def _multihead(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:

@@ -35,10 +35,16 @@ function choosePair(index, from) {
   keepInLink();
 }
 
+// The column that says which heads changed most: in units of the noise, or if all are inside it, how far they moved.
+function leadColumn() {
+  const [times, moved] = ["times", "moved"].map((key) => pair().columns.find((column) => column.key === key));
+  return moved && !(times && times.values.some((value) => value > 1)) ? moved : times || null;
+}
+
 // The head that changed most, or the first one.
 function firstHead() {
-  const { rows, columns } = pair(), times = columns.find((column) => column.key === "times");
-  const order = rows.first.map((_, i) => i).sort((a, b) => (times ? (times.values[b] ?? -1) - (times.values[a] ?? -1) : 0) || a - b);
+  const { rows } = pair(), lead = leadColumn();
+  const order = rows.first.map((_, i) => i).sort((a, b) => (lead ? (lead.values[b] ?? -1) - (lead.values[a] ?? -1) : 0) || a - b);
   const [row] = order;
   if (row === undefined) return { side: 0, head: 0 };
   return rows.first[row] === null ? { side: 1, head: rows.second[row] } : { side: 0, head: rows.first[row] };

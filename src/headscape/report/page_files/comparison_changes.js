@@ -5,6 +5,10 @@ function setUpLayers() {
   const series = () => group().series.find((s) => s.key === measures.value) || group().series[0];
   function explain() {
     const n = series().changed.filter(Boolean).length, { kind } = group();
+    if (series().unit) {
+      byId("layers-hint").textContent = `${count(n, kind)} of ${group().labels.length} moved. Distance between the attention of a head and of its partner on the same windows, in median distances between heads. The text cancels, so there is no noise: 0 where nothing changed.`;
+      return;
+    }
     byId("layers-hint").textContent = n ? `${count(n, kind)} of ${group().labels.length} above the noise (the gray band).${kind === "layer" ? " Choose a bar to see the heads of the layer in the table." : ""}` : `No ${kind} leaves the gray band: the difference is inside the noise.`;
   }
   function fillMeasures() {
@@ -20,14 +24,14 @@ function setUpLayers() {
   });
   function draw() {
     if (!pair().groups.length) return;
-    const { labels, heads, kind } = group(), { times, changed, title } = series(), x = labels.map((_, i) => i);
+    const { labels, heads, kind } = group(), { times, changed, title, unit } = series(), x = labels.map((_, i) => i);
     const bars = { type: "bar", x, y: times, width: 0.6, marker: { color: changed.map((c) => (c ? style("--mark") : style("--accent"))) }, hoverinfo: "text", textposition: "none",
-      text: labels.map((label, i) => `${kind} ${plain(label)}, ${count(heads[i], "head")}<br>${plain(title)}: ${show(times[i], 3)} times the noise`) };
+      text: labels.map((label, i) => `${kind} ${plain(label)}, ${count(heads[i], "head")}<br>${plain(title)}: ${show(times[i], 3)} ${unit || "times the noise"}`) };
     const across = { xref: "paper", x0: 0, x1: 1 };
-    const shapes = [{ type: "rect", layer: "below", ...across, y0: 0, y1: 1, fillcolor: "rgba(128,140,155,0.28)", line: { width: 0 } }, { type: "line", ...across, y0: 1, y1: 1, line: { width: 1.5, dash: "dot", color: style("--ink") } }];
-    plot("layers-chart", [bars], { shapes, xaxis: { title: { text: kind }, ...someTicks(labels), range: [-0.6, labels.length - 0.4] }, yaxis: { title: { text: "times the noise" }, range: [0, 1.08 * Math.max(1.2, ...times.filter((v) => v !== null))] } },
+    const shapes = unit ? [] : [{ type: "rect", layer: "below", ...across, y0: 0, y1: 1, fillcolor: "rgba(128,140,155,0.28)", line: { width: 0 } }, { type: "line", ...across, y0: 1, y1: 1, line: { width: 1.5, dash: "dot", color: style("--ink") } }];
+    plot("layers-chart", [bars], { shapes, xaxis: { title: { text: kind }, ...someTicks(labels), range: [-0.6, labels.length - 0.4] }, yaxis: { title: { text: unit || "times the noise" }, range: [0, 1.08 * Math.max(unit ? 1e-6 : 1.2, ...times.filter((v) => v !== null))] } },
       (event) => { if (group().kind === "layer") filterTable(`layer = ${group().labels[event.points[0].x]}`); });
-    byId("layers-chart").legend = [{ name: "changed", color: style("--mark"), symbol: "square" }, { name: "inside the noise", color: style("--accent"), symbol: "square" }];
+    byId("layers-chart").legend = [{ name: unit ? "moved" : "changed", color: style("--mark"), symbol: "square" }, { name: unit ? "the same" : "inside the noise", color: style("--accent"), symbol: "square" }];
   }
   kinds.addEventListener("change", () => { fillMeasures(); redraw("layers-chart"); });
   measures.addEventListener("change", () => { explain(); redraw("layers-chart"); });
@@ -88,6 +92,6 @@ function setUpChanges() {
   for (const kind of ["csv", "json"]) byId(`table-${kind}`).addEventListener("click", () => saveRecords(kind, "changes", "headscape/changes/1", "changes", records()));
   // An example that this table understands: heads that are not matched have no change.
   onPair(() => { byId("filter-example").textContent = `${pair().columns.some((c) => c.key === "times") ? "times > 2" : "share > 0.5"}, layer >= 4`; });
-  onPair(() => table.showRows(labels(), pair().columns, { by: pair().columns.find((c) => c.key === "times") || null, descending: true }));
+  onPair(() => table.showRows(labels(), pair().columns, { by: leadColumn(), descending: true }));
   addView("head-table", (head) => table.mark(rowOf(head)));
 }

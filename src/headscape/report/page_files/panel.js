@@ -111,13 +111,15 @@ function setUpPanelNumbers() {
     box.replaceChildren();
     for (const measure of data.measures.filter((m) => m.panel && m.key !== "name")) {
       const item = element("div");
-      item.append(element("dt", measure.title, { title: measure.meaning }));
+      const title = element("dt", measure.title);
       const value = element("dd", show(measure.values[index], 3), { "data-measure": measure.key, "data-value": JSON.stringify(measure.values[index]) });
       if (measure.numeric && !measure.key.endsWith("_count") && typeof measure.values[index] === "number") {
         const below = measure.values.filter((v) => v !== null && v < measure.values[index]).length;
-        value.append(element("small", ` ${below + 1}/${names.length}`, { title: "rank among all heads, 1 is the lowest" }));
+        value.append(element("small", ` ${below + 1}/${names.length}`));
       }
-      item.append(value);
+      const ranked = value.querySelector("small") ? " The small number is the rank of the head among all, 1 for the lowest." : "";
+      title.append(" ", helpButton(measure.title, measure.meaning + ranked, docsOf(measure.stage)));
+      item.append(title, value);
       box.append(item);
     }
   });

@@ -6,7 +6,7 @@ function setUpSheet() {
   const opener = element("button", "", { type: "button", id: "sheet-open", "aria-controls": "panel" });
   panel.prepend(grip);
   panel.after(behind, opener);
-  const rest = () => [...document.body.children, ...panel.parentElement.children].filter((box) => box !== panel.parentElement && ![panel, behind].includes(box) && !["SCRIPT", "STYLE"].includes(box.tagName));
+  const rest = () => [...document.body.children, ...panel.parentElement.children].filter((box) => box !== panel.parentElement && ![panel, behind, byId("help")].includes(box) && !["SCRIPT", "STYLE"].includes(box.tagName));
   let from = null;
   function set(open) {
     if (open === panel.classList.contains("open")) return;
@@ -21,7 +21,7 @@ function setUpSheet() {
   grip.addEventListener("click", close);
   behind.addEventListener("click", close);
   opener.addEventListener("click", () => set(true));
-  panel.addEventListener("keydown", (event) => { if (event.key === "Escape" && !document.querySelector("dialog[open]")) close(); });
+  panel.addEventListener("keydown", (event) => { if (event.key === "Escape" && !helped && !document.querySelector("dialog[open]")) close(); });
   narrow.addEventListener("change", close);
   let start = null;
   const drag = (event) => { if (start !== null) panel.style.transform = `translateY(${Math.max(0, event.clientY - start)}px)`; };

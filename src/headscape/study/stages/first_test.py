@@ -105,13 +105,13 @@ def _verdict(detail: Mapping[str, Any], about: Mapping[str, Any], windows: int) 
         opening = "The heads with the lowest Haar entropy do less than random heads"
         so_what = "this agrees with the hypothesis that such heads do little"
     elif lowest > random.max():
-        so_what = "so these heads do more than random heads: do not remove heads by low Haar entropy"
+        so_what = "so they do more than random heads: do not remove heads by this measure"
     else:
-        so_what = "so these heads do neither clearly less nor clearly more than random heads"
-    low = f" ({about['always_low']} of them low in every window)" if "always_low" in about else ""
+        so_what = "so they do neither clearly less nor clearly more than random heads"
+    low = f"; {about['always_low']} of them low in every window" if "always_low" in about else ""
     return Finding(
-        f"{opening}. Switching off the {counted(count, 'head')} with the lowest Haar entropy over all windows{low} "
-        f"changes the loss from {intact:.2f} to {intact + lowest:.2f} {about['loss']}, {count} random "
+        f"{opening}. Switching off the {counted(count, 'head')} with the least coarse structure (lowest Haar "
+        f"entropy{low}) changes the loss from {intact:.2f} to {intact + lowest:.2f} {about['loss']}, {count} random "
         f"{'head' if count == 1 else 'heads'} to {intact + np.mean(random):.2f} (a first test: "
         f"{counted(windows, 'window')}, mean of {len(random)} random draws); {so_what}.",
         Question.little,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from headscape.analysis.folder_findings import folder_findings, window_statistics
+from headscape.analysis.folder_findings import folder_findings, group_statistics, window_statistics
 from headscape.analysis.folder_names import FolderAttributes
 from headscape.analysis.head_folders import HeadFolders, Repetitions, head_folders
 from headscape.analysis.tree_agreement import agreement_of_trees, rank_correlation_of_emds, steadiness
@@ -196,8 +196,9 @@ class Folders(Stage):
 
 def _findings(found: HeadFolders, labels: Sequence[str]) -> tuple[Finding, ...]:
     """Return what the folders have in common, then the heads that are most alike, then the rest."""
+    numbers = {"names": group_statistics, "windows": window_statistics}
     told = [
-        Finding(sentence, _ANSWERS[about], window_statistics(found) if about == "windows" else "")
+        Finding(sentence, _ANSWERS[about], numbers[about](found) if about in numbers else "")
         for about, sentence in folder_findings(found).items()
     ]
     return (*told[:1], *_closest(found, labels), *told[1:])

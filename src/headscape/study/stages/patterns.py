@@ -103,7 +103,8 @@ class Patterns(Stage):
             detail.table,
             (
                 Finding(detail.sentence, Question.kinds, _CHANCE.format(counted(len(results), "window"))),
-                *(Finding(sentence, Question.kinds) for sentence in (*detail.striking, *detail.on_repeats)),
+                *((Finding(detail.clearest, Question.kinds, detail.striking),) if detail.clearest else ()),
+                *(Finding(sentence, Question.kinds) for sentence in detail.on_repeats),
                 *_left_out(detail, results),
                 *_without_special(context, detail),
             ),

@@ -10,7 +10,11 @@ from headscape.study.stages.context import Context
 from headscape.study.stages.result import Result
 from headscape.study.stages.stage import Column, NotApplicableError, Outcome, Stage
 
-EXPONENTS = {"mixed": "mixed", "query": "along the queries", "key": "along the keys"}
+EXPONENTS = {
+    "mixed": "along queries and keys together",
+    "query": "along the queries",
+    "key": "along the keys",
+}
 
 
 class Regularity(Stage):

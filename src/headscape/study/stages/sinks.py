@@ -236,7 +236,7 @@ def _geometry_in_words(effect: SinkEffect, left_out: bool) -> tuple[str, ...]:
         f"sinks have one of {effect.emd_correlation:.2f}.",
         f"Without sinks, the first coordinate of the map follows {_followed(follows['without', 1], n)}, the "
         f"second {_followed(follows['without', 2], n)} (rank correlations)."
-        + (f" No longer seen: {listed}." if gone else ""),
+        + (f" Warnings that no longer apply: {listed}." if gone else ""),
     )
 
 

@@ -63,6 +63,17 @@ class Column:
     panel: bool = False
     table: bool = True
 
+    @property
+    def explained(self) -> str:
+        """Its meaning, and what a high value means.
+
+        Examples
+        --------
+        >>> Column("k90", "k90", "Components.", direction="many directions matter").explained
+        'Components. High: many directions matter.'
+        """
+        return f"{self.meaning} High: {self.direction}." if self.direction else self.meaning
+
     def with_bounds(self, *endings: str) -> "tuple[Column, ...]":
         """Return the column and those of its bounds, which only the files show.
 

@@ -1,0 +1,68 @@
+"""The table of benchmarks: how memory is measured, and that the page shows every part with what was saved."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import harness
+from benchmarks.__main__ import PARTS
+from benchmarks.harness import RESULTS, Measure, Row, compare, extra_memory, print_table, saved
+
+ROOT = Path(__file__).parents[2]
+
+
+def results_hook():
+    """Load the hook of the documentation, which is no package."""
+    spec = importlib.util.spec_from_file_location("docs_results", ROOT / "docs" / "hooks" / "results.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process")
+def test_memory_of_a_run_is_what_it_takes_beyond_what_was_there():
+    kept = np.ones(4 << 20)
+    assert extra_memory(lambda: np.ones(8 << 20).sum()) == pytest.approx(64, abs=8)
+    assert extra_memory(lambda: kept[:8].sum()) < 8
+
+
+def test_both_sides_of_a_row_have_a_time_and_a_memory(monkeypatch):
+    monkeypatch.setattr(harness, "SHORTEST", 0.001)
+    row = compare("sum", lambda: np.ones(1 << 21).sum(), lambda: sum([1.0] * 1000), "a list", wanted="> 0x")
+    assert row.low <= row.ratio <= row.high
+    assert (row.baseline, row.unit, row.wanted) == ("a list", "s", "> 0x")
+    if sys.platform == "linux":
+        assert row.memory > row.their_memory
+
+
+def test_the_page_shows_every_part_once(capsys):
+    hook, page = results_hook(), (ROOT / "docs" / "benchmarks.md").read_text()
+    assert list(hook.BENCHMARKS) == list(PARTS)
+    shown = hook.on_page_markdown(page)
+    for part, title in hook.BENCHMARKS.items():
+        rows = saved(part)
+        assert shown.count(f"| **{title}** |") == bool(rows)
+        for row in rows:
+            assert isinstance(row, Row | Measure)
+            assert f"| {row.name} |" in shown
+    assert {path.stem for path in RESULTS.glob("*.json")} <= set(PARTS)
+    lines = [line for line in shown.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in lines}) == 1
+    print_table({part: saved(part) for part in PARTS})
+    assert "capture" in capsys.readouterr().out
+
+
+def test_rooms_measured_on_different_machines_are_told_apart():
+    rows = [{"name": "transform", "value": 2.0, "unit": "s", "note": "", "memory": 3.0}]
+    machine = {"processor": "any", "cores": 2, "python": "3.11"}
+    one = {"Haar": {"machine": machine, "rows": rows}, "Energy": {"machine": machine, "rows": rows}}
+    other = json.loads(json.dumps(one))
+    other["Energy"]["machine"]["date"] = "2026-01-02"
+    same, told = (results_hook()._benchmarks(parts) for parts in (one, other))
+    assert same.startswith("Measured on any, 2 cores, Python 3.11.")
+    assert "- Energy: any, 2 cores, Python 3.11, 2026-01-02" in told
+    assert "| transform | 2 s |  |  | 3 MiB |" in told

@@ -7,6 +7,9 @@ DATA.npz holds ``train_images`` and ``test_images`` (image, height, width, 3) as
 ``test_labels``, and the names of the ``classes``: a sample of CIFAR-10, say. The model sees the images resized to
 24 x 24, which halves the time of training. The test images are written to
 OUT-images, a folder per class, as ``headscape ablate --images`` reads them.
+
+``examples/small_vit`` has weights after 14 epochs (the learning rate, laid out for 30, was brought to its end after 9):
+50.4 % of the 500 test images of the sample are right.
 """
 
 import argparse

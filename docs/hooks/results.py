@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-DIRECTIVE = re.compile(r"^<!-- (benchmarks|table|claims|commands)(?:: (\S+))? -->$", re.MULTILINE)
+DIRECTIVE = re.compile(
+    r"^<!-- (benchmarks|table|claims|details|times|commands)(?:: (\S+))? -->$", re.MULTILINE
+)
+PICTURES = ROOT / "docs" / "images" / "findings"
 BENCHMARKS = {
     "capture": "Capture",
     "adapters": "Capture, for every way in which attention is seen",
@@ -39,26 +42,75 @@ def _render(match: re.Match[str]) -> str:
         found = {title: json.loads(path.read_text()) for title, path in paths.items() if path.exists()}
         return _benchmarks(found)
     data = json.loads((ROOT / argument).read_text(encoding="utf-8"))
-    if kind == "claims":
-        return _claims(data["experiments"])
+    reproduced = {"claims": _claims, "details": _details, "times": _times}
+    if kind in reproduced:
+        return reproduced[kind](data)
     return _table(data["columns"], data["rows"])
 
 
-def _claims(experiments: list[dict[str, Any]]) -> str:
-    """Return one table of claims and verdicts, then what was found on every network."""
-    overview, parts = [], []
-    for one in experiments:
-        place = f"arXiv {one['paper']}, {one['place']}"
-        overview.append([f"[{one['title']}](#{one['name']})", place, one["claim"], f"**{one['verdict']}**"])
-        rows = [
-            [seen[name] for name in ("network", "data", "found", "verdict")] for seen in one["observations"]
+def _claims(data: dict[str, Any]) -> str:
+    """Return one table: claim, verdict, and the figures that decide."""
+    from headscape.report.reproduction_page import claim_figures
+
+    rows = [
+        [
+            f"[{one['title']}](#{one['name']})<br>{_place(one)}",
+            one["claim"],
+            f"**{one['verdict']}**",
+            claim_figures(one["measure"], one["observations"]),
         ]
-        remark = f" {one['remark']}" if one["remark"] else ""
+        for one in data["experiments"]
+    ]
+    return _table(["experiment", "claim", "verdict", "figure, one per network"], rows)
+
+
+def _details(data: dict[str, Any]) -> str:
+    """Return a section per experiment: what was found on every network, and its pictures."""
+    parts = []
+    for one in data["experiments"]:
+        rows = [
+            [
+                seen["network"],
+                seen["data"],
+                seen["found"],
+                ("control: " if seen["control"] else "") + seen["verdict"],
+            ]
+            for seen in one["observations"]
+        ]
+        remark = f"\n\n{one['remark']}" if one["remark"] else ""
+        pictures = [
+            f"![{_caption(path)}](images/findings/{path.name})"
+            for path in sorted(PICTURES.glob(f"{one['name']}--*.png"))
+        ]
         parts.append(
-            f"## {one['title']} {{ #{one['name']} }}\n\n{place}; `headscape reproduce {one['name']}`. "
-            f"The paper: {one['claim']}{remark}\n\n{_table(['network', 'data', 'what is found', 'verdict'], rows)}"
+            f"## {one['title']} {{ #{one['name']} }}\n\n{_place(one)}; `headscape reproduce {one['name']}`.\n\n"
+            f"**The paper:** {one['claim']}{remark}\n\n"
+            + _table(["network", "data", "what is found", "verdict"], rows)
+            + "".join(f"\n\n{picture}" for picture in pictures)
         )
-    return "\n\n".join([_table(["experiment", "paper", "claim", "verdict"], overview), *parts])
+    return "\n\n".join(parts)
+
+
+def _place(one: dict[str, Any]) -> str:
+    return f"[arXiv {one['paper']}](https://arxiv.org/abs/{one['paper']}), {one['place']}"
+
+
+def _caption(path: Path) -> str:
+    """Return the part of a picture's name that says what it shows."""
+    return path.stem.partition("--")[2].replace("-", " ")
+
+
+def _times(data: dict[str, Any]) -> str:
+    """Return what the parts of a run took, the longest first, and all of it."""
+    took = sorted(data["times"].items(), key=lambda part: -part[1]["seconds"])
+    total = {name: sum(part[name] for _, part in took) for name in ("seconds", "cpu_seconds")}
+    rows = [
+        [name, *(f"{part[kind] / 60:.1f}" for kind in total)] for name, part in took if part["seconds"] >= 6
+    ]
+    rest = [sum(part[kind] for _, part in took if part["seconds"] < 6) for kind in total]
+    rows.append(["everything under 6 seconds", *(f"{seconds / 60:.1f}" for seconds in rest)])
+    rows.append(["**all**", *(f"**{seconds / 60:.1f}**" for seconds in total.values())])
+    return _table(["part", "minutes", "CPU minutes"], rows)
 
 
 def _benchmarks(parts: dict[str, dict[str, Any]]) -> str:

@@ -130,18 +130,40 @@ def test_every_function_and_command_of_the_papers_page_is_there():
     assert names <= set(hs.__all__)
     commands = set(re.findall(r"`headscape (\w+)", text))
     assert commands <= set(typer.main.get_command(app).commands)
-    reproduced = set(re.findall(r"`headscape reproduce ([\w-]+)`", text))
-    assert reproduced - {"NAME"} <= {one.name for one in EXPERIMENTS}
+    reproduced = set(re.findall(r"`headscape reproduce ([a-z][\w-]+)", text))
+    assert reproduced == {one.name for one in EXPERIMENTS}
 
 
 def test_claims_become_one_table_and_a_section_each():
     seen = {"network": "net", "data": "6 windows", "found": "It is 0.5.", "verdict": "agrees"}
+    seen |= {"figure": "0.5", "control": False}
+    untrained = seen | {"network": "random net", "figure": "0.1", "control": True}
     one = {"name": "table-1", "paper": "2506.15541", "place": "table 1", "title": "Heads"}
-    one |= {"claim": "They are.", "remark": ""}
-    text = hook("results")._claims([one | {"verdict": "agrees", "observations": [seen]}])
-    assert "[Heads](#table-1)" in text
-    assert "## Heads { #table-1 }" in text
-    assert "| net | 6 windows | It is 0.5. | agrees |" in text
+    one |= {"claim": "They are.", "measure": "share", "remark": "Read so."}
+    data = {"experiments": [one | {"verdict": "agrees", "observations": [seen, untrained]}]}
+    data["times"] = {"experiment table-1": {"seconds": 90.0, "cpu_seconds": 60.0}}
+    overview, details = hook("results")._claims(data), hook("results")._details(data)
+    assert "[Heads](#table-1)" in overview
+    assert "| They are. | **agrees** | share: 0.5 (control: 0.1) |" in overview
+    assert "## Heads { #table-1 }" in details
+    assert "Read so." in details
+    assert "| net | 6 windows | It is 0.5. | agrees |" in details
+    assert "| It is 0.5. | control: agrees |" in details
+    assert "| experiment table-1 | 1.5 | 1.0 |" in hook("results")._times(data)
+
+
+def test_the_committed_findings_have_every_experiment():
+    import json
+
+    from headscape.study.reproduction.experiments import EXPERIMENTS
+
+    data = json.loads((DOCS / "results" / "reproduction.json").read_text(encoding="utf-8"))
+    assert not data["parameters"]["quick"]
+    found = {one["name"]: one for one in data["experiments"]}
+    assert list(found) == [one.name for one in EXPERIMENTS]
+    for one in EXPERIMENTS:
+        assert {name: found[one.name][name] for name in one.describe()} == one.describe()
+    assert sum(part["seconds"] for part in data["times"].values()) < 3600
 
 
 def test_the_citation_names_this_version():

@@ -35,6 +35,8 @@ class Interval:
     0.7 [0.64, 0.8] True
     >>> print(Interval(0.7, float("nan"), float("nan")))
     0.7 (no interval)
+    >>> f"{Interval(0.7, 0.64, 0.8):.0%}", f"{Interval(0.7, float('nan'), float('nan')):+.2f}"
+    ('70% [64%, 80%]', '+0.70')
     """
 
     estimate: float
@@ -53,6 +55,12 @@ class Interval:
     def __str__(self) -> str:
         bounds = f"[{self.low:.3g}, {self.high:.3g}]" if self.has_bounds else "(no interval)"
         return f"{self.estimate:.3g} {bounds}"
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        bounds = f" [{self.low:{spec}}, {self.high:{spec}}]" if self.has_bounds else ""
+        return f"{self.estimate:{spec}}{bounds}"
 
 
 def bootstrap(

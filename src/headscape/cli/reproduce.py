@@ -32,39 +32,40 @@ def reproduce(
         typer.Option(help="Folder of a Transformer-XL. (default: one of 16 x 8 heads, trained for 60 steps)"),
     ] = None,
     vision: Annotated[
-        str | None, typer.Option(help="Image model. (default: a ViT-B/16 with random weights)")
+        str | None,
+        typer.Option(help="Trained image model, beside a ViT-B/16 with random weights. (default: none)"),
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(help="One more model for key-incoherence; 'paper' for its 16 models by hub name."),
     ] = None,
     *,
     given: SimpleNamespace,
 ) -> None:
     """Run the experiments of the papers, and set each claim beside what is found on the networks at hand.
 
-    'all' takes less than an hour on 2 cores, a single one some minutes. An interrupted run resumes when called again in
-    the same way; finished experiments and networks are shared between calls with the same -o.
+    'all' takes less than an hour on 2 cores; --list says what single ones take. An interrupted run resumes when called
+    again in the same way; finished experiments and networks are shared between calls with the same -o.
 
     Example:  headscape reproduce table-1 figure-3 --text book.txt -o out/reproduction
     """
     from headscape.output import json_ready
+    from headscape.study.reproduction.costs import expected_seconds
     from headscape.study.reproduction.experiments import EXPERIMENTS, chosen_experiments
 
     console = Console(quiet=given.quiet, json=given.json)
     if describe:
-        rows = [one.describe() for one in EXPERIMENTS]
-        console.result({"experiments": rows})
+        rows = [one.describe() | {"minutes": expected_seconds([one]) / 60} for one in EXPERIMENTS]
+        minutes = expected_seconds(EXPERIMENTS) / 60
+        console.result({"experiments": rows, "minutes": minutes})
+        columns = ("name", "paper", "place", "title", "networks", "minutes")
         console.table(
             "Experiments (headscape reproduce NAME ...)",
-            ("name", "paper", "place", "about", "networks", "minutes"),
-            [
-                (
-                    row["name"],
-                    row["paper"],
-                    row["place"],
-                    row["title"],
-                    ", ".join(row["networks"]),
-                    row["minutes"],
-                )
-                for row in rows
-            ],
+            ("name", "paper", "place", "about", "networks", "minutes alone"),
+            [[_cell(row[column]) for column in columns] for row in rows],
+        )
+        console.say(
+            f"All together: about {minutes:.0f} minutes on one core, as they share networks and trees."
         )
         return
     if not names:
@@ -74,7 +75,6 @@ def reproduce(
         require_file(path, "--text")
     folder = output_folder(out)
     from headscape.engine import LocalEngine
-    from headscape.study.reproduction.reproduce import expected_seconds
     from headscape.study.reproduction.reproduce import reproduce as run
 
     with shown_progress(quiet=given.quiet) as progress:
@@ -87,6 +87,7 @@ def reproduce(
             encoder=encoder,
             transformer_xl=transformer_xl,
             vision=vision,
+            models=models or (),
             texts=given.text or (),
             images=given.images,
             seed=given.seed,
@@ -100,5 +101,15 @@ def reproduce(
         evidence = found.evidence[one.name]
         console.say(f"\n{one.name} ({one.place}): {evidence.verdict}. The paper: {one.claim}")
         for observation in evidence.observations:
-            console.say(f"{observation.network}: {observation.found} ({observation.verdict})", indent=2)
+            control = "control: " if observation.control else ""
+            console.say(
+                f"{observation.network}: {observation.found} ({control}{observation.verdict})", indent=2
+            )
     console.say(f"\nThe page is {report}; tables, pictures and summary.json are in {folder}.")
+
+
+def _cell(value: object) -> str:
+    """Return a value as the table of ``--list`` shows it."""
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return ", ".join(value) if isinstance(value, list) else str(value)

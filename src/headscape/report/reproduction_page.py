@@ -27,6 +27,7 @@ class ReproducedClaim:
     place: str
     title: str
     claim: str
+    measure: str
     remark: str
     verdict: str
     observations: Sequence[Mapping[str, Any]]
@@ -53,17 +54,31 @@ def write_reproduction_page(
 
 def _row(claim: ReproducedClaim) -> str:
     name = html.escape(claim.name)
+    figures = html.escape(claim_figures(claim.measure, claim.observations))
     return (
         f'<tr><td><a href="#{name}">{name}</a></td><td>{_paper(claim)}</td><td>{html.escape(claim.claim)}</td>'
-        f"<td>{_verdict(claim.verdict)}</td></tr>"
+        f"<td>{_verdict(claim.verdict)}</td><td>{figures}</td></tr>"
     )
+
+
+def claim_figures(measure: str, observations: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the figures of an experiment count, and the figures, controls last and in brackets.
+
+    Examples
+    --------
+    >>> claim_figures("Kendall's W", [{"figure": "0.7", "control": False}, {"figure": "0.2", "control": True}])
+    "Kendall's W: 0.7 (control: 0.2)"
+    """
+    trained = ", ".join(one["figure"] for one in observations if one["figure"] and not one["control"])
+    controls = ", ".join(one["figure"] for one in observations if one["figure"] and one["control"])
+    return f"{measure}: {trained}" + (f" (control: {controls})" if controls else "")
 
 
 def _section(claim: ReproducedClaim) -> str:
     name = html.escape(claim.name)
     found = "".join(
         f"<tr><td>{html.escape(one['network'])}</td><td>{html.escape(one['data'])}</td><td>{html.escape(one['found'])}</td>"
-        f"<td>{_verdict(str(one['verdict']))}</td></tr>"
+        f"<td>{'control: ' if one['control'] else ''}{_verdict(str(one['verdict']))}</td></tr>"
         for one in claim.observations
     )
     heads = "".join(

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from headscape.engine import Progress, no_progress
+from headscape.errors import FileFormatError
 from headscape.models.lazy_torch import torch
 from headscape.models.loading import Model, load_model
 from headscape.models.own_models import register_own_models
+from headscape.models.quiet import quiet_transformers
 
 N_HEADS = 8
 """Heads of a layer, as in OA C.1."""
@@ -50,7 +52,7 @@ def briefly_trained(
     Parameters
     ----------
     folder
-        Keeps the checkpoints; what is finished there is not trained again.
+        Keeps the checkpoints; an interrupted training resumes at the last of them.
     text
         A text, or a list of text files.
     layers, width, length, steps
@@ -65,14 +67,19 @@ def briefly_trained(
     """
     marks = sorted({round(steps * i / SAVED) for i in range(SAVED + 1)})
     found = {mark: folder / f"checkpoint-{mark}" for mark in marks}
+    state = folder / "optimizer.pt"
     if not all((path / "config.json").exists() for path in found.values()):
         register_own_models()
-        for mark, model, tokenizer in _training(_whole(text), marks, layers, width, length, seed, progress):
+        for mark, model, tokenizer in _training(
+            _whole(text), marks, layers, width, length, seed, state, progress
+        ):
             partial = folder / f".partial-{mark}"
-            model.save_pretrained(partial)
-            tokenizer.save_pretrained(partial)
+            with quiet_transformers():
+                model.save_pretrained(partial)
+                tokenizer.save_pretrained(partial)
             shutil.rmtree(found[mark], ignore_errors=True)
             partial.rename(found[mark])
+        state.unlink(missing_ok=True)
     return Training(found)
 
 
@@ -103,28 +110,76 @@ def _whole(text: Any) -> str:
 
 
 def _training(
-    text: str, marks: list[int], layers: int, width: int, length: int, seed: int, progress: Progress
+    text: str,
+    marks: list[int],
+    layers: int,
+    width: int,
+    length: int,
+    seed: int,
+    state: Path,
+    progress: Progress,
 ) -> Iterator[tuple[int, Any, Any]]:
-    """Train, and yield model and tokenizer at every mark."""
-    from headscape.models.transformer_xl.config import TransfoXLConfig
-    from headscape.models.transformer_xl.model import TransfoXLLMHeadModel
-    from headscape.models.transformer_xl.vocabulary import END_OF_LINE, UNKNOWN, word_tokenizer
+    """Train, and yield model and tokenizer at every mark; from the last mark on, if a state was left there."""
+    from headscape.models.transformer_xl.vocabulary import word_tokenizer
 
-    counts = Counter(text.split())
-    known = [
-        word
-        for word, count in counts.most_common()
-        if count >= _FEWEST and word not in (UNKNOWN, END_OF_LINE)
-    ]
-    words = [END_OF_LINE, UNKNOWN, *known]
+    words = _vocabulary(text)
     tokenizer = word_tokenizer(words)
     ids = torch.tensor(tokenizer(text)["input_ids"])
-    rng = np.random.default_rng(seed)
+    model = _model(len(words), layers, width, length, seed)
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+    first = _resumed(state, model, optimizer)
+    for step in range(first, marks[-1] + 1):
+        if step in marks and (step > first or step == 0):
+            yield step, model.eval(), tokenizer
+            kept = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            partial = state.with_name(f"partial-{state.name}")
+            torch.save(kept, partial)
+            partial.replace(state)
+        if step == marks[-1]:
+            return
+        progress("training the Transformer-XL", step, marks[-1])
+        starts = np.random.default_rng([seed, step]).integers(0, len(ids) - length, size=ROWS)
+        rows = torch.stack([ids[start : start + length + 1] for start in starts])
+        hidden, *_ = model.train().transformer(rows[:, :-1], None)
+        loss: Any = model.crit.loss(hidden, rows[:, 1:])
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        optimizer.step()
+
+
+def _resumed(state: Path, model: Any, optimizer: Any) -> int:
+    """Take up the state that an interrupted run left, and return its step; 0 if there is none."""
+    if not state.exists():
+        return 0
+    try:
+        kept = torch.load(state, weights_only=True)
+        model.load_state_dict(kept["model"])
+        optimizer.load_state_dict(kept["optimizer"])
+        return int(kept["step"])
+    except Exception as error:  # what a file cut short ends in depends on where it was cut
+        raise FileFormatError(f"{state} is damaged ({error}): delete its folder.") from error
+
+
+def _vocabulary(text: str) -> list[str]:
+    """Return the words of a text that occur more than once, the most frequent first."""
+    from headscape.models.transformer_xl.vocabulary import END_OF_LINE, UNKNOWN
+
+    special = (END_OF_LINE, UNKNOWN)
+    counts = Counter(text.split()).most_common()
+    return [*special, *(word for word, count in counts if count >= _FEWEST and word not in special)]
+
+
+def _model(words: int, layers: int, width: int, length: int, seed: int) -> Any:
+    """Return an untrained Transformer-XL."""
+    from headscape.models.transformer_xl.config import TransfoXLConfig
+    from headscape.models.transformer_xl.model import TransfoXLLMHeadModel
+
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model: Any = TransfoXLLMHeadModel(
+        return TransfoXLLMHeadModel(
             TransfoXLConfig(
-                vocab_size=len(words),
+                vocab_size=words,
                 cutoffs=[],
                 div_val=1,
                 d_model=width,
@@ -139,18 +194,3 @@ def _training(
                 dropout=0.0,
             )
         )
-        optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
-        for step in range(marks[-1] + 1):
-            if step in marks:
-                yield step, model.eval(), tokenizer
-            if step == marks[-1]:
-                return
-            progress("training the Transformer-XL", step, marks[-1])
-            starts = rng.integers(0, len(ids) - length, size=ROWS)
-            rows = torch.stack([ids[start : start + length + 1] for start in starts])
-            hidden, *_ = model.train().transformer(rows[:, :-1], None)
-            loss: Any = model.crit.loss(hidden, rows[:, 1:])
-            optimizer.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
-            optimizer.step()

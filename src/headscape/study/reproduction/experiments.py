@@ -3,14 +3,26 @@
 from collections.abc import Iterable
 
 from headscape.errors import InputError
-from headscape.study.reproduction import energy, geometry, reliability, softmax, sparsity
+from headscape.study.reproduction import (
+    corollary,
+    energy,
+    failures,
+    geometry,
+    low_entropy,
+    reliability,
+    softmax,
+    sparsity,
+)
 from headscape.study.reproduction.experiment import Experiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     *softmax.EXPERIMENTS,
+    *corollary.EXPERIMENTS,
     *geometry.EXPERIMENTS,
     *sparsity.EXPERIMENTS,
     *reliability.EXPERIMENTS,
+    *low_entropy.EXPERIMENTS,
+    *failures.EXPERIMENTS,
     *energy.EXPERIMENTS,
 )
 ALL = "all"

@@ -22,21 +22,18 @@ def head_table(networks: Networks, role: str) -> pd.DataFrame:
     part = f"softmax-{role}"
     if networks.store.has(part):
         return Result.read(networks.store.read(part)).tables["heads"]
-    rows = []
-    for done, one in enumerate(_chosen(networks, role)):
-        networks.progress(f"{role}: softmax of head {one.head[0]}.{one.head[1]}", done, networks.sizes.heads)
-        found = taken_apart(one, networks.seed)
-        rows.append(
-            {
-                "layer": one.head[0],
-                "head": one.head[1],
-                **found.measures(),
-                **_smoothness(one, found, networks.seed),
-            }
-        )
-    table = pd.DataFrame(rows)
-    with networks.store.writing(part) as writer:
-        Result(tables={"heads": table}).write(writer)
+    chosen = _chosen(networks, role)
+    with networks.times.timed(f"{role}: softmax of heads"):
+        rows = []
+        for done, one in enumerate(chosen):
+            name = f"{one.head[0]}.{one.head[1]}"
+            networks.progress(f"{role}: softmax of head {name}", done, networks.sizes.heads)
+            found = taken_apart(one, networks.seed)
+            place = {"layer": one.head[0], "head": one.head[1]}
+            rows.append(place | found.measures() | _smoothness(one, found, networks.seed))
+        table = pd.DataFrame(rows)
+        with networks.store.writing(part) as writer:
+            Result(tables={"heads": table}).write(writer)
     return table
 
 
@@ -52,6 +49,11 @@ def first_head(networks: Networks, role: str) -> SoftmaxExperiment:
 def taken_apart(one: HeadLogits, seed: int) -> SoftmaxExperiment:
     """Return the softmax experiment of one head, with one shuffle to compare with."""
     return softmax_experiment(one.logits, visible=one.visible, sink=one.sink, draws=1, seed=seed)
+
+
+def constructed_residual(logits: NDArray[np.float64], seed: int) -> float:
+    """Return the relative residual of the paraproduct of a head that sees all keys."""
+    return softmax_experiment(logits, draws=1, seed=seed).complete.relative_residual
 
 
 def _smoothness(one: HeadLogits, found: SoftmaxExperiment, seed: int) -> dict[str, float]:

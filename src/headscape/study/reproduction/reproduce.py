@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,23 +17,12 @@ from headscape.output import counted, json_ready
 from headscape.report.reproduction_page import ReproducedClaim, write_reproduction_page
 from headscape.study.reproduction.experiment import Evidence, Experiment, Verdict
 from headscape.study.reproduction.experiments import chosen_experiments
-from headscape.study.reproduction.networks import (
-    ENCODER,
-    LANGUAGE,
-    QUICK,
-    TRANSFORMER_XL,
-    VISION,
-    Choice,
-    Networks,
-    Sizes,
-)
+from headscape.study.reproduction.networks import QUICK, Choice, Networks, Sizes
+from headscape.study.reproduction.work_times import WorkTimes
 from headscape.study.stages.result import Result
 from headscape.tensor.store import Store, content_hash, explain_write_errors, write_text_atomically
 
 KIND = "reproduction"
-PREPARING = {LANGUAGE: 60.0, TRANSFORMER_XL: 240.0, VISION: 60.0, ENCODER: 20.0}
-"""Seconds to load or train a network and to capture its windows."""
-QUICK_SECONDS = 4.0
 _PART = "experiment-"
 
 
@@ -50,11 +38,14 @@ class Reproduction:
         The experiments that were run, with their claims.
     parameters
         Networks, sizes and seed.
+    times
+        ``seconds`` and ``cpu_seconds`` of every experiment by itself ("experiment NAME"), and of what they share.
     """
 
     evidence: Mapping[str, Evidence]
     experiments: tuple[Experiment, ...]
     parameters: Mapping[str, Any]
+    times: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """Return everything but pictures as plain values, one entry per experiment."""
@@ -62,12 +53,11 @@ class Reproduction:
             one.describe()
             | {
                 "verdict": self.evidence[one.name].verdict.value,
-                "seconds": self.evidence[one.name].seconds,
                 "observations": [asdict(found) for found in self.evidence[one.name].observations],
             }
             for one in self.experiments
         ]
-        return {"parameters": dict(self.parameters), "experiments": rows}
+        return {"parameters": dict(self.parameters), "times": dict(self.times), "experiments": rows}
 
     @property
     def headline(self) -> str:
@@ -83,7 +73,7 @@ class Reproduction:
             ReproducedClaim(
                 **{
                     name: one.describe()[name]
-                    for name in ("name", "paper", "place", "title", "claim", "remark")
+                    for name in ("name", "paper", "place", "title", "claim", "measure", "remark")
                 },
                 verdict=self.evidence[one.name].verdict.value,
                 observations=[asdict(found) for found in self.evidence[one.name].observations],
@@ -108,7 +98,8 @@ class Reproduction:
                 f"{store.path} has no finished experiment yet: run headscape reproduce again."
             )
         evidence = {name: Evidence.from_result(Result.read(store.read(_PART + name))) for name in finished}
-        return cls(evidence, chosen_experiments(finished), store.header["parameters"])
+        times = WorkTimes(store.path / "times.json").read()
+        return cls(evidence, chosen_experiments(finished), store.header["parameters"], times)
 
 
 def reproduce(
@@ -120,6 +111,7 @@ def reproduce(
     encoder: str = "minilm",
     transformer_xl: str | os.PathLike[str] | None = None,
     vision: str | os.PathLike[str] | None = None,
+    models: Iterable[str | os.PathLike[str]] = (),
     texts: Iterable[str | os.PathLike[str]] = (),
     images: str | os.PathLike[str] | None = None,
     seed: int = 0,
@@ -142,7 +134,9 @@ def reproduce(
         Folder of a Transformer-XL, such as the published checkpoint; by default one of the paper's size (16 layers of 8
         heads) is trained for a few steps on the texts.
     vision
-        An image model; by default a ViT-B/16 with random weights.
+        A trained image model, beside the ViT-B/16 with random weights that serves as a control.
+    models
+        More models for figure 2 of arXiv 2605.02907, by name or folder; "paper" for its 16 models by hub name.
     texts, images
         Text files (default: sample text bundled with Python); image file or folder (default: drawn shapes).
     seed
@@ -164,6 +158,7 @@ def reproduce(
         encoder,
         None if transformer_xl is None else os.fspath(transformer_xl),
         None if vision is None else os.fspath(vision),
+        tuple(os.fspath(model) for model in models),
         files,
         None if images is None else os.fspath(images),
     )
@@ -175,26 +170,11 @@ def reproduce(
             if store.has(_PART + one.name):
                 continue
             progress(f"{one.name}: {one.title}", done, len(wanted))
-            start = time.perf_counter()
-            found = one.run(networks)
-            found = replace(found, seconds=time.perf_counter() - start)
-            with store.writing(_PART + one.name) as part:
-                found.to_result().write(part)
+            with networks.times.timed(f"experiment {one.name}"), store.writing(_PART + one.name) as part:
+                one.run(networks).to_result().write(part)
         result = Reproduction._of(store, [one.name for one in wanted])
         _write_files(result, store.path)
     return result
-
-
-def expected_seconds(wanted: Iterable[Experiment], out: Path, *, quick: bool = False) -> float:
-    """Return about how long experiments take that a folder does not hold yet, at the default sizes."""
-    parts = out / "parts"
-    left = [one for one in wanted if not (parts / f"{_PART}{one.name}").is_dir()]
-    if quick:
-        return QUICK_SECONDS * len(left)
-    roles = {
-        role for one in left for role in one.networks if not (out / "networks" / f"{role}-capture").is_dir()
-    }
-    return 60 * sum(one.minutes for one in left) + sum(PREPARING[role] for role in roles)
 
 
 def _hash(files: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,13 +14,22 @@ from headscape.analysis.entropy import coefficients_by_support, network_entropy
 from headscape.analysis.stability import rank_stability
 from headscape.report.haar_figures import basis_figure, coefficient_figure
 from headscape.report.style import ACCENT, name_axes, new_figure, set_heading
-from headscape.study.reproduction.experiment import ORGANIZED, Evidence, Experiment, Observation, judged
-from headscape.study.reproduction.networks import K_HEAD, LANGUAGE, TRANSFORMER_XL, VISION, Networks, of_heads
+from headscape.study.reproduction.experiment import ORGANIZED, Evidence, Experiment, Observation, judged, span
+from headscape.study.reproduction.networks import (
+    IMAGE_ROLES,
+    K_HEAD,
+    LANGUAGE,
+    TENSOR_ROLES,
+    TRANSFORMER_XL,
+    UNTRAINED_VISION,
+    Networks,
+    of_heads,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROLES = (LANGUAGE, TRANSFORMER_XL, VISION)
+BATCHES = 5
 K_NETWORK = 100
 """Tri-Haar functions of a network entropy, as in OA B.2."""
 ALIKE, DIFFERENT = 0.2, 0.4
@@ -29,7 +39,7 @@ ALIKE, DIFFERENT = 0.2, 0.4
 def coefficient_spectra(networks: Networks) -> Evidence:
     """Compare the distributions of the coefficients of heads (figure 4)."""
     observations, figures = [], {}
-    for role in ROLES:
+    for role in networks.present(TENSOR_ROLES):
         trees = networks.organization(role, 0).trees
         tensor = networks.capture(role).tensor(0)
         pair = {axis: trees[axis] for axis in ("query", "key")}
@@ -41,14 +51,14 @@ def coefficient_spectra(networks: Networks) -> Evidence:
         distances = _distances(sizes, networks.seed)
         middle, most = np.quantile(distances, [0.5, 0.95])
         observations.append(
-            Observation(
-                networks.title(role),
-                networks.data(role, 1),
-                f"The sizes of the {len(found.values)} coefficients of largest support, as shares of their "
-                "sum, differ between two heads by a "
-                f"Kolmogorov-Smirnov distance of {middle:.2f} in the median and {most:.2f} at the 95th "
-                "percentile.",
+            networks.observed(
+                role,
+                1,
+                f"The sizes of the {len(found.values)} coefficients of largest support, as shares of their sum, "
+                f"differ between two heads by a Kolmogorov-Smirnov distance of {middle:.2f} in the median and "
+                f"{most:.2f} at the 95th percentile of {len(distances)} random pairs.",
                 judged(most < ALIKE, middle > DIFFERENT),
+                f"{middle:.2f}",
             )
         )
         two = networks.some_heads(role)[:2]
@@ -64,21 +74,21 @@ def coefficient_spectra(networks: Networks) -> Evidence:
 def entropy_spread(networks: Networks) -> Evidence:
     """Compare the spread of the entropies over the heads between batches (figure 5)."""
     observations, figures = [], {}
-    for role in ROLES:
+    for role in networks.present(TENSOR_ROLES):
         entropies = networks.entropies(role, 3)
         spreads = stats.iqr(entropies, axis=1)
         medians = np.median(entropies, axis=1)
         agreement = rank_stability(entropies).correlation_range
         ratio = float(spreads.max() / spreads.min())
         observations.append(
-            Observation(
-                networks.title(role),
-                networks.data(role, len(entropies)),
-                f"Between batches the interquartile range of the entropies differs by a factor of {ratio:.2f} "
-                "and their median by a factor "
-                f"of {medians.max() / medians.min():.2f}; ranks correlate by {agreement[0]:.2f} to "
-                f"{agreement[1]:.2f}.",
+            networks.observed(
+                role,
+                len(entropies),
+                f"Between batches the interquartile range of the entropies differs by a factor of up to {ratio:.2f} "
+                f"and their median by up to {medians.max() / medians.min():.2f}; the ranks of the heads correlate "
+                f"by {agreement[0]:.2f} to {agreement[1]:.2f}.",
                 judged(ratio < 1.5 and agreement[0] > 0.7, ratio > 2 or agreement[1] < 0.3),
+                f"{ratio:.2f}",
             )
         )
         figures[f"{role}-entropies"] = _spread_figure(entropies, networks.title(role))
@@ -88,7 +98,7 @@ def entropy_spread(networks: Networks) -> Evidence:
 def frequent_heads(networks: Networks) -> Evidence:
     """Count in how many of 6 batches heads are among the highest and lowest (table 1)."""
     observations, tables = [], {}
-    for role in ROLES:
+    for role in networks.present(TENSOR_ROLES):
         entropies = networks.entropies(role, 6)
         found = rank_stability(entropies, seed=networks.seed)
         table = found.most_frequent(networks.capture(role).heads)
@@ -98,17 +108,17 @@ def frequent_heads(networks: Networks) -> Evidence:
             bottom=[of_heads([head]) for head in table["bottom"]],
         )
         tables[role] = words
+        overlap = found.jaccard_bottom
         observations.append(
-            Observation(
-                networks.title(role),
-                networks.data(role, len(entropies)),
-                f"Most often highest: {of_heads(list(table['top']))} (in "
-                f"{', '.join(map(str, table['top_count']))} of {len(entropies)} batches); lowest: "
-                f"{of_heads(list(table['bottom']))} (in {', '.join(map(str, table['bottom_count']))}). The "
-                "lowest tenths of two batches overlap by "
-                f"{found.jaccard_bottom.estimate:.2f} [{found.jaccard_bottom.low:.2f}, "
-                f"{found.jaccard_bottom.high:.2f}] (Jaccard).",
+            networks.observed(
+                role,
+                len(entropies),
+                f"Most often highest: {of_heads(list(table['top']))} (in {', '.join(map(str, table['top_count']))} of "
+                f"{len(entropies)} batches); lowest: {of_heads(list(table['bottom']))} (in "
+                f"{', '.join(map(str, table['bottom_count']))}). The lowest tenths of two batches overlap by "
+                f"{overlap:.2f} (Jaccard).",
                 judged(min(counts) == len(entropies), min(counts) < len(entropies) / 2),
+                f"{min(counts)} of {len(entropies)}",
             )
         )
     return Evidence.of(observations, tables)
@@ -116,40 +126,58 @@ def frequent_heads(networks: Networks) -> Evidence:
 
 def network_entropies(networks: Networks) -> Evidence:
     """Compare the network entropies of language and vision (table 2 and figure 6)."""
-    values, figures = {}, {}
-    for role in ROLES:
+    entropies: dict[str, NDArray[np.float64]] = {}
+    relative: dict[str, NDArray[np.float64]] = {}
+    figures: dict[str, Figure] = {}
+    roles = networks.present(TENSOR_ROLES)
+    for role in roles:
         captured = networks.capture(role)
         rows, coefficients = [], []
-        for window in range(min(5, captured.n_windows)):
+        for window in range(min(BATCHES, captured.n_windows)):
             data, trees = captured.tensor(window).data, networks.organization(role, window).trees
-            rows.append(network_entropy(data, trees, K_NETWORK))
+            entropy = network_entropy(data, trees, K_NETWORK)
+            rows.append((entropy, entropy / float(np.linalg.norm(data))))
             coefficients.append(coefficients_by_support(data, trees, K_NETWORK).values[:, 0])
-        values[role] = np.array(rows)
+        entropies[role], relative[role] = np.array(rows).T
         figures[f"{role}-tri-haar"] = _spectra_figure(coefficients, networks.title(role))
-    shortest = min(map(len, values.values()))
-    table = pd.DataFrame(
-        {"batch": range(1, shortest + 1), **{role: found[:shortest] for role, found in values.items()}}
+    observations = [
+        _compared(networks, role, vision, entropies, relative)
+        for vision in roles
+        if vision in IMAGE_ROLES
+        for role in networks.present((LANGUAGE, TRANSFORMER_XL))
+    ]
+    tables = {"entropies": _by_batch(entropies), "relative": _by_batch(relative)}
+    return Evidence.of(observations, tables, figures)
+
+
+def _compared(
+    networks: Networks,
+    role: str,
+    vision: str,
+    entropies: Mapping[str, NDArray[np.float64]],
+    relative: Mapping[str, NDArray[np.float64]],
+) -> Observation:
+    """Say whether a language network has the larger entropies, as they are and with sizes taken out."""
+    ours, theirs, free, of_vision = entropies[role], entropies[vision], relative[role], relative[vision]
+    return Observation(
+        f"{networks.title(role)} against {networks.title(vision)}",
+        f"{networks.data(role, len(ours))}; {networks.data(vision, len(theirs))}",
+        f"The network entropies are {span(ours, '.3g')}, those of the vision network {span(theirs, '.3g')}. "
+        f"Divided by the norm of the tensor, which takes its size out, they are {span(free, '.3g')} and "
+        f"{span(of_vision, '.3g')}.",
+        judged(
+            bool(ours.min() > theirs.max() and free.min() > of_vision.max()), bool(ours.max() < theirs.min())
+        ),
+        f"{np.median(ours) / np.median(theirs):.2g} ({np.median(free) / np.median(of_vision):.2g})",
+        vision == UNTRAINED_VISION,
     )
-    vision = values[VISION]
-    observations = []
-    for role in (LANGUAGE, TRANSFORMER_XL):
-        found = values[role]
-        observations.append(
-            Observation(
-                f"{networks.title(role)} against {networks.title(VISION)}",
-                networks.data(role, len(found)),
-                f"The network entropies are {found.min():.4g} to {found.max():.4g}, those of the vision "
-                f"network {vision.min():.4g} to {vision.max():.4g}; "
-                f"the tensors have {_entries(networks, role):,} and {_entries(networks, VISION):,} entries, "
-                "and larger tensors have larger coefficients.",
-                judged(found.min() > vision.max(), found.max() < vision.min()),
-            )
-        )
-    return Evidence.of(observations, {"entropies": table}, figures)
 
 
-def _entries(networks: Networks, role: str) -> int:
-    return int(np.prod(networks.capture(role).tensor(0).data.shape))
+def _by_batch(values: Mapping[str, NDArray[np.float64]]) -> pd.DataFrame:
+    """Return a row per batch; networks may have fewer batches than others."""
+    table = pd.DataFrame({role: pd.Series(found) for role, found in values.items()})
+    table.insert(0, "batch", range(1, len(table) + 1))
+    return table
 
 
 def _distances(sizes: NDArray[np.float64], seed: int, pairs: int = 500) -> NDArray[np.float64]:
@@ -196,11 +224,13 @@ EXPERIMENTS = (
         "figure 4",
         "Expansion coefficients of heads",
         "The bi-Haar coefficients of the 400 wavelets of largest support are distributed alike in all heads.",
-        ROLES,
-        0.5,
+        TENSOR_ROLES,
+        "median Kolmogorov-Smirnov distance between two heads",
+        0.3,
         coefficient_spectra,
         "The published code takes the first 10 x 10 wavelets; the 400 of largest support are taken here, as "
         "the text says.",
+        organized=1,
     ),
     Experiment(
         "figure-5",
@@ -208,9 +238,13 @@ EXPERIMENTS = (
         "figure 5",
         "Entropies of the heads over 3 batches",
         "The spread of the l1 entropies over the heads is much the same in every batch.",
-        ROLES,
-        0.5,
+        TENSOR_ROLES,
+        "largest over smallest interquartile range of the entropies",
+        0.3,
         entropy_spread,
+        "The paper judges the spread by eye. Entropies follow equation 21 with the 400 wavelets of largest support; "
+        "the published code takes the first 10 x 10.",
+        organized=3,
     ),
     Experiment(
         "table-1",
@@ -218,9 +252,12 @@ EXPERIMENTS = (
         "table 1",
         "Heads of highest and lowest entropy over 6 batches",
         "The three heads most often in the top and in the bottom tenth are there in all 6 batches.",
-        ROLES,
+        TENSOR_ROLES,
+        "batches in which the least frequent of the six heads is there",
         0.5,
         frequent_heads,
+        "The text is followed, as in figure 5; heads with equal counts are ordered by their mean rank.",
+        organized=6,
     ),
     Experiment(
         "table-2",
@@ -229,11 +266,13 @@ EXPERIMENTS = (
         "Network entropies over 5 batches",
         "The tri-Haar entropy of the language network (1200-2476) exceeds that of the vision network "
         "(2.5-9.8) in every batch.",
-        ROLES,
+        TENSOR_ROLES,
+        "entropy of the language network over that of the vision network (in brackets: sizes taken out)",
         0.5,
         network_entropies,
-        "The published code does not project on tri-Haar functions at all, so its figures cannot be repeated; "
-        "the text is followed. Entropies of "
-        "tensors of different sizes are not on one scale.",
+        "The published code does not project on tri-Haar functions at all, so its figures cannot be repeated; the "
+        "text is followed. Larger tensors have larger coefficients, so entropies of tensors of different sizes are "
+        "not on one scale.",
+        organized=BATCHES,
     ),
 )

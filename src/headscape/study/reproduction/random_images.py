@@ -1,7 +1,21 @@
-"""Images for a vision network where none are given: colored shapes on a shaded ground, by seed."""
+"""Images for a vision network: drawn at random from a folder, or colored shapes where none are given."""
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from headscape.recorder.image_files import images_in
+
+
+def random_images(path: Path, count: int, seed: int = 0) -> list[Any]:
+    """Return up to ``count`` images of a folder in random order, with labels if it has some, or a single file."""
+    if not path.is_dir():
+        return [path]
+    images = images_in(path)
+    order = np.random.default_rng(seed).permutation(len(images))
+    return [images[i] for i in order[:count]]
 
 
 def drawn_images(count: int, size: int, seed: int = 0) -> list[NDArray[np.uint8]]:

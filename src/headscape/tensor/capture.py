@@ -338,6 +338,11 @@ class Capture:
             raise InputError(f"layer must be one of {_span(self.layers)}, but is {layer!r}.")
         return self._window(window).record(self.stack, layer)
 
+    def head(self, window: int, layer: int, head: int) -> AttentionRecord:
+        """Return one head of one window, as a record with one head, reading nothing else."""
+        _require_known([(layer, head)], set(self.heads), self.stack)
+        return self._window(window).head(self.stack, layer, head)
+
     def records(self, window: int) -> Iterator[AttentionRecord]:
         """Yield the layers of one window, one at a time."""
         for layer in self.layers:

@@ -20,9 +20,9 @@ def test_distances_of_bytes(n, width):
     """Whole numbers from 0 to 254 are bytes already: every distance is exact, zeros at the end left out or not."""
     rng = np.random.default_rng(n * width)
     features = rng.integers(0, 255, size=(n, width)).astype(np.float32)
-    features[0], features[-1] = 254, 0
     for i in range(1, n):
         features[i, rng.integers(0, width + 1) :] = 0
+    features[0], features[-1] = 254, 0  # all features have one range, and so one unit
     emd, variance = dithered(features, 0)
     if n == 1:
         assert emd.tolist() == [[0]]
@@ -36,14 +36,16 @@ def test_groups_of_zeros_are_not_read():
     n, vectors = 2 * GROUP, 3
     features = np.random.default_rng(0).random((n, vectors * VECTOR_BYTES), dtype=np.float32)
     features[GROUP:, VECTOR_BYTES:] = 0
-    x = np.empty((n, features.shape[1]), np.uint8)
-    filled, below = np.empty(2, np.int64), np.empty((n, vectors + 1), np.int32)
-    write_bytes(features, np.zeros_like(features[0]), 1 / 254, np.full(features.shape[1], 0.5), x, filled, below)
-    assert filled.tolist() == [3 * VECTOR_BYTES, VECTOR_BYTES]
+    width = features.shape[1]
+    x, first = np.empty((n, width), np.uint8), np.array([0, vectors])
+    filled, below = np.empty((1, 2), np.int64), np.empty((n, vectors + 1), np.int32)
+    given = (np.zeros(width, np.float32), np.full(width, 254.0), np.full(width, 0.5), np.arange(width))
+    write_bytes(features, *given, first, x, filled, below)
+    assert filled.tolist() == [[3, 1]]
     expected = np.abs(x[:, None].astype(int) - x).sum(axis=2)
     x[GROUP:, VECTOR_BYTES:] = 7
     out = np.zeros((2, n, n))
-    add_byte_distances(x, filled, below, 2.0, out)
+    add_byte_distances(x, first, np.array([2.0]), filled, below, out)
     above = np.triu_indices(n, 1)
     assert (out[0][above] == 2.0 * expected[above]).all()
 

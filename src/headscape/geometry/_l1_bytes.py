@@ -24,22 +24,23 @@ VECTOR_BYTES, _INSTRUCTION = _FOUND
 GROUP = 8
 """Points are padded to a multiple of this by zeros; those of a group share how many of their leading bytes count."""
 _ROWS, _COLUMNS = 4, 2
+_SQUARE = 16
 _NEAR = 64  # points whose bytes stay in the second cache while all others pass by
 _INT = ir.IntType(64)
 
 
 @intrinsic
-def _sad_tile(typing_context, x, i, j, n, out):  # type: ignore[no-untyped-def]
-    """Write the L1 distances between rows i, ... and rows j, ... of bytes to ``out``, over the first n > 0 bytes."""
+def _sad_tile(typing_context, x, i, j, begin, end, out):  # type: ignore[no-untyped-def]
+    """Write the L1 distances between rows i, ... and rows j, ... of bytes to ``out``, over bytes begin to end."""
     place = types.int64
-    return types.void(x, place, place, place, out), _code
+    return types.void(x, place, place, place, place, out), _code
 
 
 def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Build the loop over bytes."""
     data = context.make_array(signature.args[0])(context, builder, arguments[0])
     sums = context.make_array(signature.args[-1])(context, builder, arguments[-1])
-    i, j, n = arguments[1:-1]
+    i, j, begin, end = arguments[1:-1]
     width = cgutils.unpack_tuple(builder, data.shape)[1]
     vector = ir.VectorType(ir.IntType(8), VECTOR_BYTES)
     rows, columns = (
@@ -51,7 +52,7 @@ def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     builder.branch(loop)
     builder.position_at_end(loop)
     k = builder.phi(_INT)
-    k.add_incoming(_number(0), before)
+    k.add_incoming(begin, before)
 
     def loaded(row: Any) -> Any:
         pointer = builder.bitcast(builder.gep(data.data, [builder.add(row, k)]), vector.as_pointer())
@@ -70,7 +71,7 @@ def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             total.add_incoming(new[-1], loop)
     following = builder.add(k, _number(VECTOR_BYTES))
     k.add_incoming(following, loop)
-    builder.cbranch(builder.icmp_signed("<", following, n), loop, done)
+    builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
     builder.position_at_end(done)
     for place, total in enumerate(new):
         parts = [builder.extract_element(total, ir.Constant(ir.IntType(32), lane)) for lane in range(lanes)]
@@ -97,55 +98,70 @@ def _number(value: int) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def add_byte_distances(x, filled, below, scale, out):  # type: ignore[no-untyped-def]
-    """Add scale times the L1 distances between rows of bytes to ``out[0]``, and a bound of their variances to ``out[1]``.
+def add_byte_distances(x, first, scale, filled, below, out):  # type: ignore[no-untyped-def]
+    """Add the L1 distances between rows of bytes to ``out[0]``, and bounds of their variances to ``out[1]``.
 
-    ``filled`` (group) tells how many leading bytes of a group are not all zero, a multiple of VECTOR_BYTES;
-    ``below`` (point, vector + 1) sums the bytes before each vector. Where one group has zeros only, its distances to
-    another are the sums of that one. Upper triangle; the number of rows is a multiple of GROUP.
+    The vectors ``first[c]`` to ``first[c + 1]`` of a row hold features in units of ``scale[c]``. Of these,
+    ``filled`` (class, group) leading ones are not all zero in a group of rows; ``below`` (row, vector + 1) sums the bytes
+    before each vector. Where one of two groups has zeros only, their distances are the sums of the other. Upper triangle;
+    the number of rows is a multiple of GROUP.
     """
-    n, last = len(x), below.shape[1] - 1
-    sums = np.zeros(_ROWS * _COLUMNS, np.int64)
+    n, tile = len(x), _ROWS * _COLUMNS
+    sums, total, bound = np.zeros(tile, np.int64), np.zeros(tile), np.zeros(tile)
     for near in range(0, n, _NEAR):
         for p in range(0, min(near + _NEAR, n), GROUP):
             for q in range(max(near, p), min(near + _NEAR, n), GROUP):
-                a, b = filled[p // GROUP], filled[q // GROUP]
-                common, largest = min(a, b), 0.25 * max(a, b)
-                vector = common // VECTOR_BYTES
                 for i in range(p, p + GROUP, _ROWS):
                     for j in range(q, q + GROUP, _COLUMNS):
-                        if common > 0:
-                            _sad_tile(x, i, j, common, sums)
-                        for place in range(_ROWS * _COLUMNS):
+                        total[:] = 0.0
+                        bound[:] = 0.0
+                        for c in range(len(scale)):
+                            a, b = filled[c, p // GROUP], filled[c, q // GROUP]
+                            begin, common, last = first[c], first[c] + min(a, b), first[c] + max(a, b)
+                            if common > begin:
+                                _sad_tile(x, i, j, begin * VECTOR_BYTES, common * VECTOR_BYTES, sums)
+                            else:
+                                sums[:] = 0
+                            if last > common:
+                                for place in range(_ROWS):
+                                    rest = below[i + place, last] - below[i + place, common]
+                                    for k in range(_COLUMNS):
+                                        sums[place * _COLUMNS + k] += rest
+                                for place in range(_COLUMNS):
+                                    rest = below[j + place, last] - below[j + place, common]
+                                    for k in range(_ROWS):
+                                        sums[k * _COLUMNS + place] += rest
+                            largest = 0.25 * VECTOR_BYTES * (last - begin)
+                            for place in range(tile):
+                                found = float(sums[place])
+                                total[place] += scale[c] * found
+                                bound[place] += scale[c] * scale[c] * min(found, largest)
+                        for place in range(tile):
                             row, column = i + place // _COLUMNS, j + place % _COLUMNS
-                            rest = below[row, last] - below[row, vector] + below[column, last] - below[column, vector]
-                            total = float(sums[place] + rest) if common > 0 else float(rest)
-                            out[0, row, column] += scale * total
-                            out[1, row, column] += scale * scale * min(total, largest)
+                            out[0, row, column] += total[place]
+                            out[1, row, column] += bound[place]
 
 
 @njit(nogil=True, cache=True)
-def write_bytes(features, low, scale, dither, x, filled, below):  # type: ignore[no-untyped-def]
-    """Write floor((features - low) / scale + dither) for every point as bytes, and what the distances ask of them."""
-    n, width = features.shape
+def write_bytes(features, low, factor, dither, at, first, x, filled, below):  # type: ignore[no-untyped-def]
+    """Write floor((features - low) factor + dither) as bytes to the places ``at``, and what the distances ask of them."""
     x[:] = 0
     filled[:] = 0
-    inverse = 1.0 / scale
-    for point in range(n):
+    below[:] = 0
+    for point in range(len(features)):
         row = x[point]
-        for f in range(width):
-            row[f] = np.uint8((features[point, f] - low[f]) * inverse + dither[f])
-        below[point, 0] = 0
-        end = 0
-        for vector in range(below.shape[1] - 1):
-            total = 0
-            for f in range(vector * VECTOR_BYTES, (vector + 1) * VECTOR_BYTES):
-                total += row[f]
-            below[point, vector + 1] = below[point, vector] + total
-            if total > 0:
-                end = (vector + 1) * VECTOR_BYTES
-        filled[point // GROUP] = max(filled[point // GROUP], end)
-    below[n:] = 0
+        for f in range(len(at)):
+            row[at[f]] = np.uint8((features[point, f] - low[f]) * factor[f] + dither[f])
+        for c in range(len(filled)):
+            end = 0
+            for vector in range(first[c], first[c + 1]):
+                total = 0
+                for k in range(vector * VECTOR_BYTES, (vector + 1) * VECTOR_BYTES):
+                    total += row[k]
+                below[point, vector + 1] = below[point, vector] + total
+                if total > 0:
+                    end = vector + 1 - first[c]
+            filled[c, point // GROUP] = max(filled[c, point // GROUP], end)
 
 
 @njit(nogil=True, cache=True)
@@ -168,3 +184,16 @@ def write_features(rows, begin, end, outer, order, start, stop, inner, out):  # 
             below[k + 1] = total
         for g in range(len(start)):
             out[f, g] = (below[stop[g]] - below[start[g]]) * (outer[f] * inner[g])
+
+
+@njit(nogil=True, cache=True)
+def transposed(x):  # type: ignore[no-untyped-def]
+    """Return the transpose, copied in small squares: numpy goes through memory with long strides."""
+    rows, columns = x.shape
+    out = np.empty((columns, rows), x.dtype)
+    for a in range(0, rows, _SQUARE):
+        for b in range(0, columns, _SQUARE):
+            for i in range(b, min(b + _SQUARE, columns)):
+                for j in range(a, min(a + _SQUARE, rows)):
+                    out[i, j] = x[j, i]
+    return out

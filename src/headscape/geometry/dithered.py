@@ -10,9 +10,6 @@ of these bounds is the variance of a distance. (Non-subtractive dither, as in Wa
 IEEE Trans. Signal Process. 48, 2000.) Processors sum absolute differences of bytes many times as fast as those of floats.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +17,9 @@ from headscape.geometry.l1_kernel import symmetric
 
 LEVELS = 254
 """Steps of S between the smallest and the largest value: with the dither, 255 fits into a byte."""
+CLASSES, STEP = 4, 4.0
+"""Features are sorted by the range of their values over the points into so many classes, each range this many times as
+small as the one before, and each class has a unit S of its own: most differences are between small values."""
 
 
 class DitheredDistances:
@@ -35,16 +35,24 @@ class DitheredDistances:
         """Add what some features (point, feature) contribute."""
         from headscape.geometry._l1_bytes import GROUP, VECTOR_BYTES, add_byte_distances, write_bytes
 
-        low, high = features.min(axis=0), features.max(axis=0)
-        scale = float((high - low).max()) / LEVELS
-        if scale == 0.0:
+        low = features.min(axis=0)
+        span = features.max(axis=0) - low
+        largest = float(span.max())
+        if largest == 0.0:
             return
-        vectors = -(-features.shape[1] // VECTOR_BYTES)
-        x = np.empty((self._padded, vectors * VECTOR_BYTES), dtype=np.uint8)
-        filled = np.empty(self._padded // GROUP, dtype=np.int64)
-        below = np.empty((self._padded, vectors + 1), dtype=np.int32)
-        write_bytes(features, low, scale, rng.random(features.shape[1]), x, filled, below)
-        add_byte_distances(x, filled, below, scale, self._sums)
+        steps = np.log(largest / np.maximum(span, largest * STEP**-CLASSES)) / np.log(STEP)
+        kind = np.minimum(steps.astype(np.int64), CLASSES - 1)
+        order = np.argsort(kind, kind="stable")  # within a class the order stays: zeros at the end
+        count = np.bincount(kind, minlength=CLASSES)
+        first = np.concatenate([[0], np.cumsum(-(-count // VECTOR_BYTES))])
+        at = np.empty(len(kind), dtype=np.int64)
+        at[order] = np.arange(len(kind)) + np.repeat(VECTOR_BYTES * first[:-1] - np.cumsum(count) + count, count)
+        scale = largest * STEP ** -np.arange(CLASSES) / LEVELS
+        x = np.empty((self._padded, VECTOR_BYTES * first[-1]), dtype=np.uint8)
+        filled = np.empty((CLASSES, self._padded // GROUP), dtype=np.int64)
+        below = np.empty((self._padded, first[-1] + 1), dtype=np.int32)
+        write_bytes(features, low, 1.0 / scale[kind], rng.random(len(kind)), at, first, x, filled, below)
+        add_byte_distances(x, first, scale, filled, below, self._sums)
 
     def sums(self) -> NDArray[np.float64]:
         """Return (distance, bound of its variance) x point x point."""

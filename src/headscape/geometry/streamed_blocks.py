@@ -70,10 +70,14 @@ class FolderBlocks:
 
     @cached_property
     def inner_folders(self) -> IntArray:
-        """The inner folders by their earliest point: under a causal mask the features of early queries end in zeros."""
+        """The inner folders in the order in which a causal mask hides them: features end in zeros, which cost nothing.
+
+        A query sees key folders that begin before it, a key is seen by query folders that end after it.
+        """
         folders, order = self.inner.folders, self.inner.order
-        earliest = [int(order[a:b].min()) for a, b in zip(folders.start, folders.stop, strict=True)]
-        return np.argsort(earliest, kind="stable").astype(np.int64)
+        points = [order[a:b] for a, b in zip(folders.start, folders.stop, strict=True)]
+        seen = [-int(one.max()) if self.axis == "key" else int(one.min()) for one in points]
+        return np.argsort(seen, kind="stable").astype(np.int64)
 
     @cached_property
     def inner_ranges(self) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
@@ -143,13 +147,13 @@ class PositionBlocks(FolderBlocks):
 
     def features(self, task: range) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the averages of all points, one folder of heads after the other."""
-        from headscape.geometry._l1_bytes import write_features
+        from headscape.geometry._l1_bytes import transposed, write_features
 
         points = np.arange(self.n_points)
         start, stop, weight = self.inner_ranges
         features = np.empty((len(points), len(start)), dtype=self.dtype)
         for folder, total in self._folder_fields(task):
-            slices = total if self.axis == "query" else np.ascontiguousarray(total.T)
+            slices = total if self.axis == "query" else transposed(total)
             outer = np.full(len(points), self.outer_weight[folder])
             write_features(
                 slices, points, points + 1, outer, self.inner.order, start, stop, weight, features

@@ -84,9 +84,9 @@ def streamed_plan(
     # For the whole run: compiled code, EMD and affinity of each axis with its standard error, and what is held.
     kept = areas if not heads_only else {"head": areas["head"]}
     base = (workers * WORKER_BASE if engine.remote else LOCAL_BASE) + 3 * sum(kept.values()) + read * held
-    # Initial affinities: two sums at work and one that waits for each worker, two totals; a head and its copies.
-    grams = 2 * (areas["query"] + areas["key"])
-    need = base + grams + workers * (field * (8 + 5 * itemsize) + grams)
+    # Initial affinities: for each worker fields of some heads and a copy, sums at work and those that wait; totals.
+    grams = areas["query"] + areas["key"]
+    need = base + 2 * grams + workers * (field * 9 * itemsize + 3 * grams)
     block, least = _head_block(sizes, folders, (memory - base) / workers, dithered, itemsize)
     need = max(need, base + int(workers * least))
     blocks = {"head": block}

@@ -21,7 +21,7 @@ from headscape.tensor.fields import field_of_head
 from headscape.tensor.store import Store
 
 Grams = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
-_COLUMNS = 256  # of a field, whose inner products are added at a time
+_HEADS, _COLUMNS = 4, 256  # whose inner products are added at a time
 
 
 @dataclass(eq=False)
@@ -150,21 +150,22 @@ class _LayerGrams:
                 record = self.capture.record(self.window, layer)
                 record.require_finite()
                 record = rows_of(record, slice(None), self.dtype)
-                for head in heads[layer]:
-                    x = field_of_head(record, head, self.field).astype(np.float64, copy=False)
+                for begin in range(0, len(heads[layer]), _HEADS):
+                    some = [field_of_head(record, i, self.field) for i in heads[layer][begin : begin + _HEADS]]
                     if query.ndim == 0:
-                        query, key = (np.zeros((n, n)) for n in x.shape)
-                    _add_gram(x, query)
-                    _add_gram(x.T, key)
-                    norms.append(float(np.vdot(x, x)))
+                        query, key = (np.zeros((n, n)) for n in some[0].shape)
+                    _add_gram(some, query)
+                    _add_gram([x.T for x in some], key)
+                    norms += [float(np.einsum("ij,ij->", x, x, dtype=np.float64)) for x in some]
         return query, key, np.asarray(norms)
 
 
-def _add_gram(x: NDArray[np.float64], gram: NDArray[np.float64]) -> None:
-    """Add the inner products of the rows, for some columns at a time: under a mask many rows are zero there."""
-    for begin in range(0, x.shape[1], _COLUMNS):
-        part = x[:, begin : begin + _COLUMNS]
-        some = np.flatnonzero(part.any(axis=1))
+def _add_gram(fields: Sequence[NDArray[Any]], gram: NDArray[np.float64]) -> None:
+    """Add the inner products of the rows of fields, of some columns at a time: under a mask many rows are zero there."""
+    for begin in range(0, fields[0].shape[1], _COLUMNS):
+        parts = [x[:, begin : begin + _COLUMNS] for x in fields]
+        some = np.flatnonzero(np.any([part.any(axis=1) for part in parts], axis=0))
         if len(some):
             rows = slice(int(some[0]), int(some[-1]) + 1)
-            gram[rows, rows] += part[rows] @ part[rows].T
+            values = np.concatenate([part[rows] for part in parts], axis=1, dtype=np.float64)
+            gram[rows, rows] += values @ values.T

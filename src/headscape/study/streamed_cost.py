@@ -35,7 +35,7 @@ READING = 1e8
 """Bytes of a capture that are read, verified and decompressed in a second."""
 PER_HEAD = 1e-3
 """Seconds for every head of every block, however small."""
-TREES = 2.0
+TREES = 0.3
 _TRIALS = 3
 
 

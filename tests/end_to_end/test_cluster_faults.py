@@ -185,6 +185,7 @@ def test_a_disk_full_on_a_worker_and_the_scheduler_lost(tmp_path, capture, monke
     """Workers write nothing, so a full disk does not matter; a lost scheduler is one error, and a rerun resumes."""
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
     expected = streamed_heads(capture).geometry.emd
+    monkeypatch.setattr(dask, "CONNECT", 3.0)
     with ExitStack() as stack:
         running, address = stack.enter_context(scheduler())
         stack.enter_context(worker(address, tmp_path / "a"))

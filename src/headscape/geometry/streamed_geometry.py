@@ -116,6 +116,7 @@ def streamed_organization(
     own = {"approximate": approximate, "seed": seed, "window": window}
     how: Any = {"dtype": dtype, "memory": memory, "engine": engine or LocalEngine()}
     kept = {**questionnaire.parameters(), **own, "field": field, "dtype": str(np.dtype(dtype))}
+    del kept["n_iter"]  # more iterations go on where fewer ended
     with _kept(path, capture, kept) as store:
         slices = StreamedSlices(capture, window, field, approximate, seed, store=store, **how)
         questionnaire.fit_slices(slices)

@@ -11,6 +11,7 @@ For H heads, windows of L tokens, trees of F folders on heads and G on tokens, W
     rounding      the features of 8 bits, if distances are computed from them
     trees         TREES (n / 1000)^3 seconds for n points
     reading       the capture once, or once for every block
+    overhead      for every head of a pass, every outer folder and every block, however small
 
 The EMD between heads is computed once, or all three I times; each part is divided by its rate on one core, and by W.
 """
@@ -33,9 +34,8 @@ from headscape.tensor.fields import probs
 PASSES = 2.3
 READING = 1e8
 """Bytes of a capture that are read, verified and decompressed in a second."""
-PER_HEAD = 1e-3
-"""Seconds for every head of every block, however small."""
 TREES = 0.3
+PER_HEAD, PER_FOLDER, PER_BLOCK = 3e-4, 5e-4, 1e-2
 _TRIALS = 3
 
 
@@ -65,6 +65,7 @@ class Cost:
     rounding: float
     trees: float
     reading: float
+    overhead: float
     workers: int
 
     @property
@@ -103,9 +104,12 @@ def streamed_cost(plan: StreamedPlan, rates: Rates, n_iter: int = 0) -> Cost:
         share = plan.visible if axis == "head" else (2 * plan.visible / 3 if masked and plan.dithered else 1.0)
         distances += 0.5 * sizes[axis] ** 2 * features * share
         rounding += sizes[axis] * features * plan.dithered
-    passes = PASSES * (1 if n_iter == 0 else 3 * n_iter)
     times = max(1, n_iter)
-    reads = 1 if plan.held else 1 + PASSES * times * (2 if n_iter else 0) + times * plan.n_blocks("head")
+    passes = PASSES * (1 if n_iter == 0 else 3 * n_iter)
+    # A block between heads looks at all of them, one between tokens at some.
+    calls = 1 + times * plan.n_blocks("head") + 2 * PASSES * n_iter
+    outer = times * folders["query"] + 2 * n_iter * folders["head"]
+    blocks = times * plan.n_blocks("head") + sum(n_iter * plan.n_blocks(axis) for axis in ("query", "key") if n_iter)
     grown = [queries, keys, heads] + [queries, keys, heads] * (n_iter - 1) + [queries, keys] * (n_iter > 0)
     return Cost(
         affinities=area * (queries + keys) / (3 if masked else 1) / rates.products,
@@ -114,7 +118,8 @@ def streamed_cost(plan: StreamedPlan, rates: Rates, n_iter: int = 0) -> Cost:
         distances=times * distances / (rates.byte_differences if plan.dithered else rates.differences),
         rounding=times * rounding / rates.rounded,
         trees=TREES * sum((n / 1000) ** 3 for n in grown),
-        reading=reads * heads * (4 * plan.d * (queries + keys) / READING + PER_HEAD),
+        reading=(1 if plan.held else calls) * heads * 4 * plan.d * (queries + keys) / READING,
+        overhead=calls * heads * PER_HEAD + outer * PER_FOLDER + blocks * PER_BLOCK,
         workers=plan.workers,
     )
 

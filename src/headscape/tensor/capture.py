@@ -8,6 +8,7 @@ lives in memory or in a store, where each window is a part of its own.
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
 from typing import Any, Self
 
@@ -274,7 +275,7 @@ class Capture:
         """The layers of the selected stack."""
         return tuple(dict.fromkeys(layer for layer, _ in self.heads))
 
-    @property
+    @cached_property
     def heads(self) -> tuple[tuple[int, int], ...]:
         """All (layer, head) pairs, layer-major."""
         return tuple(chosen_heads(self._layers, self.stack, self._keep))

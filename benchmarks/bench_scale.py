@@ -166,7 +166,9 @@ def started(run: Run, capture: Path, kept: Path | None) -> Iterator[Any]:
             yield running
 
 
-def organized(run: Run, capture: Path, kept: Path | None, before: dict[str, Any], until: float) -> dict[str, Any]:
+def organized(
+    run: Run, capture: Path, kept: Path | None, before: dict[str, Any], until: float
+) -> dict[str, Any]:
     """Run, or go on, until a time; return times and peak of memory, with those of the pieces before."""
     with started(run, capture, kept) as running:
         watch = Watch(running.pid)
@@ -206,7 +208,9 @@ def measured(run: Run, folder: Path, until: float) -> dict[str, Any] | None:
         return before
     if time.monotonic() > until:
         return None
-    found = organized(run, captured(folder, run.heads, run.length), folder / f"{run.name}-kept", before, until)
+    found = organized(
+        run, captured(folder, run.heads, run.length), folder / f"{run.name}-kept", before, until
+    )
     file.write_text(json.dumps(found), encoding="utf-8")
     return found if "alike" in found else None
 

@@ -205,7 +205,9 @@ def test_a_disk_full_on_a_worker_and_the_scheduler_lost(tmp_path, capture, monke
     kept = len(list((tmp_path / "run" / "parts").glob("*-block-*")))
     assert kept >= 2
     computed, distances = [], HeadBlocks.distances
-    monkeypatch.setattr(HeadBlocks, "distances", lambda self, task: computed.append(task) or distances(self, task))
+    monkeypatch.setattr(
+        HeadBlocks, "distances", lambda self, task: computed.append(task) or distances(self, task)
+    )
     found = streamed_heads(capture, path=tmp_path / "run", engine=LocalEngine(1)).geometry.emd
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     resumed = set(computed)
@@ -341,7 +343,11 @@ def test_memory_and_dry_run(tmp_path, capture, monkeypatch, capsys):
     assert plan["expected_seconds"] > 0
     assert not (tmp_path / "out").exists()
     summary = one_object(headscape_here(monkeypatch, capsys, *arguments, "--memory", "1GiB", "--json"))
-    assert {axis: found["points"] for axis, found in summary["axes"].items()} == {"query": 24, "key": 24, "head": 6}
+    assert {axis: found["points"] for axis, found in summary["axes"].items()} == {
+        "query": 24,
+        "key": 24,
+        "head": 6,
+    }
     loaded = hs.Organization.load(tmp_path / "out" / "organization")
     np.testing.assert_allclose(loaded.emd["head"], hs.organize(capture.tensor(0)).emd["head"], rtol=1e-5)
     heads = ("--memory", "1GiB", "--heads-only", "--approximate", "--json")

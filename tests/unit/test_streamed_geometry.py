@@ -188,7 +188,7 @@ def test_blocks_are_as_large_as_the_memory_allows(capture):
     """At 2,048 x 2,048 x 1,024, without reading it: the plan asks one head for its size."""
 
     class Large:
-        heads = kv_heads = [(layer, head) for layer in range(32) for head in range(32)]
+        heads = kv_heads = tuple((layer, head) for layer in range(32) for head in range(32))
 
         def head(self, window, layer, head):
             queries = np.zeros((1, 2048, 32), np.float32)

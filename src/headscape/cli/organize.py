@@ -47,9 +47,7 @@ def organize(
     ] = 1024,
     memory: Annotated[
         str | None,
-        typer.Option(
-            help="Organize a capture, without its tensor, in this much memory, for example 4GiB."
-        ),
+        typer.Option(help="Organize a capture, without its tensor, in this much memory, for example 4GiB."),
     ] = None,
     approximate: Annotated[
         bool,

@@ -42,7 +42,9 @@ def capture_of(source: Any, stack: str | None) -> Any:
     return data.select(stack)
 
 
-def planned(capture: Any, window: int, memory: int, parameters: Mapping[str, Any], engine: Any) -> dict[str, Any]:
+def planned(
+    capture: Any, window: int, memory: int, parameters: Mapping[str, Any], engine: Any
+) -> dict[str, Any]:
     """Return what the work will take: bytes, seconds."""
     from headscape.geometry.streamed_plan import streamed_plan
     from headscape.study.streamed_cost import measured_rates, streamed_cost

@@ -1,8 +1,8 @@
 """The compiled kernels of the dithered EMD: features as bytes, and L1 distances between rows of bytes.
 
-Processors sum the absolute differences of many bytes in one instruction (x86: PSADBW), which no compiler finds in a loop
-over pairs of rows; a tile of pairs keeps its sums in registers while the bytes pass by. Like its float32 sibling, in a
-module of its own because importing numba takes a noticeable time.
+Processors sum the absolute differences of many bytes in one instruction (x86: PSADBW), which no compiler finds in a
+loop over pairs of rows; a tile of pairs keeps its sums in registers while the bytes pass by. Like its float32 sibling,
+in a module of its own because importing numba takes a noticeable time.
 """
 
 from typing import Any
@@ -17,7 +17,11 @@ cgutils: Any = numba_cgutils  # numba's own types know neither
 intrinsic: Any = numba_intrinsic
 
 _FEATURES = binding.get_host_cpu_features()
-_INSTRUCTIONS = (("avx512bw", 64, "avx512.psad.bw.512"), ("avx2", 32, "avx2.psad.bw"), ("sse2", 16, "sse2.psad.bw"))
+_INSTRUCTIONS = (
+    ("avx512bw", 64, "avx512.psad.bw.512"),
+    ("avx2", 32, "avx2.psad.bw"),
+    ("sse2", 16, "sse2.psad.bw"),
+)
 _FOUND = next(((size, name) for flag, size, name in _INSTRUCTIONS if _FEATURES.get(flag, False)), (16, None))
 VECTOR_BYTES, _INSTRUCTION = _FOUND
 """Bytes of a vector, and the instruction that sums absolute differences of bytes, if the processor has one."""
@@ -102,9 +106,9 @@ def add_byte_distances(x, first, scale, filled, below, out):  # type: ignore[no-
     """Add the L1 distances between rows of bytes to ``out[0]``, and bounds of their variances to ``out[1]``.
 
     The vectors ``first[c]`` to ``first[c + 1]`` of a row hold features in units of ``scale[c]``. Of these,
-    ``filled`` (class, group) leading ones are not all zero in a group of rows; ``below`` (row, vector + 1) sums the bytes
-    before each vector. Where one of two groups has zeros only, their distances are the sums of the other. Upper triangle;
-    the number of rows is a multiple of GROUP.
+    ``filled`` (class, group) leading ones are not all zero in a group of rows; ``below`` (row, vector + 1) sums the
+    bytes before each vector. Where one of two groups has zeros only, their distances are the sums of the other. Upper
+    triangle; the number of rows is a multiple of GROUP.
     """
     n, tile = len(x), _ROWS * _COLUMNS
     sums, total, bound = np.zeros(tile, np.int64), np.zeros(tile), np.zeros(tile)
@@ -144,7 +148,7 @@ def add_byte_distances(x, first, scale, filled, below, out):  # type: ignore[no-
 
 @njit(nogil=True, cache=True)
 def write_bytes(features, low, factor, dither, at, first, x, filled, below):  # type: ignore[no-untyped-def]
-    """Write floor((features - low) factor + dither) as bytes to the places ``at``, and what the distances ask of them."""
+    """Write floor((features - low) factor + dither) as bytes to the places ``at``, with their sums and zeros."""
     x[:] = 0
     filled[:] = 0
     below[:] = 0

@@ -5,9 +5,10 @@ A feature x is rounded up or down at random,
     x  ->  floor((x - low) / S + u),   u uniform in [0, 1), one for each feature and the same for all points
 
 so that the expected difference of two rounded features is their difference over S: every distance is unbiased. Its
-variance over u is S^2 t (1 - t), where t is the fractional part of |x - y| / S, at most S^2 min(|x - y| / S, 1 / 4); the sum
-of these bounds is the variance of a distance. (Non-subtractive dither, as in Wannamaker, Lipshitz, Vanderkooy and Wright,
-IEEE Trans. Signal Process. 48, 2000.) Processors sum absolute differences of bytes many times as fast as those of floats.
+variance over u is S^2 t (1 - t), where t is the fractional part of |x - y| / S, at most S^2 min(|x - y| / S, 1 / 4); the
+sum of these bounds is taken for the variance of a distance. (Non-subtractive dither, as in Wannamaker, Lipshitz,
+Vanderkooy and Wright, IEEE Trans. Signal Process. 48, 2000.) Processors sum absolute differences of bytes many times
+as fast as those of floats.
 """
 
 import numpy as np
@@ -46,7 +47,9 @@ class DitheredDistances:
         count = np.bincount(kind, minlength=CLASSES)
         first = np.concatenate([[0], np.cumsum(-(-count // VECTOR_BYTES))])
         at = np.empty(len(kind), dtype=np.int64)
-        at[order] = np.arange(len(kind)) + np.repeat(VECTOR_BYTES * first[:-1] - np.cumsum(count) + count, count)
+        at[order] = np.arange(len(kind)) + np.repeat(
+            VECTOR_BYTES * first[:-1] - np.cumsum(count) + count, count
+        )
         scale = largest * STEP ** -np.arange(CLASSES) / LEVELS
         x = np.empty((self._padded, VECTOR_BYTES * first[-1]), dtype=np.uint8)
         filled = np.empty((CLASSES, self._padded // GROUP), dtype=np.int64)

@@ -4,8 +4,8 @@ The EMD is a sum over pairs of folders of the two other axes (OA 15, arXiv 2506.
 them, the outer one, is a task of its own; the tensor is never in memory.
 
     between heads              outer: query tree, inner: key tree; a task holds the averages of all heads over its block
-    between queries (or keys)  outer: head tree, inner: key tree (or query tree); a task adds up the fields of heads in the
-                               order of their tree, and takes a folder's averages when its last head is there
+    between queries (or keys)  outer: head tree, inner: key tree (or query tree); a task adds up the fields of heads in
+                               the order of their tree, and takes a folder's averages when its last head is there
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from headscape.errors import InputError
 from headscape.geometry.dithered import DitheredDistances
 from headscape.geometry.folder_averages import require_fit
-from headscape.geometry.l1_kernel import l1_distances
+from headscape.geometry.l1_kernel import SMALL_WORK, l1_distances
 from headscape.geometry.partition_tree import IntArray, PartitionTree
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.capture import Capture
@@ -101,8 +101,9 @@ class FolderBlocks:
         n = self.n_points
         if self.seed is None:
             total = np.zeros((1, n, n))
+            small = 0.5 * n * n * self.outer.n_folders * self.inner.n_folders < SMALL_WORK
             for _, features in self.features(task):
-                _add_exact(features, total[0])
+                _add_exact(features, total[0], small)
             return total
         dithered = DitheredDistances(n)
         for folder, features in self.features(task):
@@ -155,9 +156,7 @@ class PositionBlocks(FolderBlocks):
         for folder, total in self._folder_fields(task):
             slices = total if self.axis == "query" else transposed(total)
             outer = np.full(len(points), self.outer_weight[folder])
-            write_features(
-                slices, points, points + 1, outer, self.inner.order, start, stop, weight, features
-            )
+            write_features(slices, points, points + 1, outer, self.inner.order, start, stop, weight, features)
             yield folder, features
 
     def _folder_fields(self, task: range) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -235,8 +234,8 @@ def rows_of(
     )
 
 
-def _add_exact(features: NDArray[Any], out: NDArray[np.float64]) -> None:
+def _add_exact(features: NDArray[Any], out: NDArray[np.float64], small: bool) -> None:
     """Add the L1 distances between points, leaving out features that are zero for all of them."""
     kept = np.flatnonzero(features.any(axis=0))
     for begin in range(0, len(kept), COLUMNS):
-        out += l1_distances(features[:, kept[begin : begin + COLUMNS]])
+        out += l1_distances(features[:, kept[begin : begin + COLUMNS]], small=small)

@@ -123,7 +123,9 @@ def streamed_organization(
     labels: Any = {"heads": capture.heads, "field": field}
     labels |= {"tokens": capture.tokens(window) or None, "key_tokens": capture.key_tokens(window) or None}
     own |= _errors(slices.found)
-    return StreamedOrganization(Organization.of(questionnaire, _input_hash(capture), own, **labels), slices.found)
+    return StreamedOrganization(
+        Organization.of(questionnaire, _input_hash(capture), own, **labels), slices.found
+    )
 
 
 def streamed_heads(
@@ -168,10 +170,17 @@ def streamed_heads(
     """
     grow: Any = {"kind": tree, "tree_constant": tree_constant, "n_eigs": n_eigs}
     parameters = {"window": window, "field": field, "alpha": alpha, "beta": beta, "init": init, **grow}
-    parameters |= {"approximate": approximate, "seed": seed, "dtype": str(np.dtype(dtype)), "heads_only": True}
+    parameters |= {
+        "approximate": approximate,
+        "seed": seed,
+        "dtype": str(np.dtype(dtype)),
+        "heads_only": True,
+    }
     how: Any = {"dtype": dtype, "memory": memory, "engine": engine or LocalEngine()}
     with _kept(path, capture, parameters) as store:
-        slices = StreamedSlices(capture, window, field, approximate, seed, store=store, heads_only=True, **how)
+        slices = StreamedSlices(
+            capture, window, field, approximate, seed, store=store, heads_only=True, **how
+        )
         trees: dict[str, PartitionTree] = {}
         for axis in ("query", "key"):
             affinity = slices.initial_affinity(axis, init, progress)

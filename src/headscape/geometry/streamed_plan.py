@@ -100,9 +100,7 @@ def streamed_plan(
             "workers."
         )
     visible = float(record.visible.mean())
-    return StreamedPlan(
-        sizes, folders, record.head_dim, visible, blocks, held, workers, need, dithered
-    )
+    return StreamedPlan(sizes, folders, record.head_dim, visible, blocks, held, workers, need, dithered)
 
 
 def _head_block(

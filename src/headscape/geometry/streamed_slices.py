@@ -1,7 +1,7 @@
 """The slices of a capture that is larger than memory, as the questionnaire asks for them."""
 
-from collections.abc import Mapping, Sequence
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,9 @@ class StreamedSlices:
     def data_order(self, totals: NDArray[np.float64], axis: str) -> IntArray:
         """Sort the slices along an axis by data."""
         assert self._grams is not None  # the initial affinities come first
-        squares = dict(zip(self.axes, (np.diag(self._grams[0]), np.diag(self._grams[1]), self._grams[2]), strict=True))
+        squares = dict(
+            zip(self.axes, (np.diag(self._grams[0]), np.diag(self._grams[1]), self._grams[2]), strict=True)
+        )
         return data_order(totals, np.sqrt(squares[axis])[:, None])
 
     def emd(
@@ -151,7 +153,9 @@ class _LayerGrams:
                 record.require_finite()
                 record = rows_of(record, slice(None), self.dtype)
                 for begin in range(0, len(heads[layer]), _HEADS):
-                    some = [field_of_head(record, i, self.field) for i in heads[layer][begin : begin + _HEADS]]
+                    some = [
+                        field_of_head(record, i, self.field) for i in heads[layer][begin : begin + _HEADS]
+                    ]
                     if query.ndim == 0:
                         query, key = (np.zeros((n, n)) for n in some[0].shape)
                     _add_gram(some, query)
@@ -161,7 +165,7 @@ class _LayerGrams:
 
 
 def _add_gram(fields: Sequence[NDArray[Any]], gram: NDArray[np.float64]) -> None:
-    """Add the inner products of the rows of fields, of some columns at a time: under a mask many rows are zero there."""
+    """Add the inner products of rows, over some columns at a time: under a mask many rows are zero there."""
     for begin in range(0, fields[0].shape[1], _COLUMNS):
         parts = [x[:, begin : begin + _COLUMNS] for x in fields]
         some = np.flatnonzero(np.any([part.any(axis=1) for part in parts], axis=0))

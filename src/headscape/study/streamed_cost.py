@@ -101,7 +101,9 @@ def streamed_cost(plan: StreamedPlan, rates: Rates, n_iter: int = 0) -> Cost:
         features = folders[outer] * folders[inner]
         averages += sizes[axis] * folders[outer] * (sizes[inner] + folders[inner])
         # Between heads zeros are shared. Between tokens, only bytes leave out those that one of the two has.
-        share = plan.visible if axis == "head" else (2 * plan.visible / 3 if masked and plan.dithered else 1.0)
+        share = (
+            plan.visible if axis == "head" else (2 * plan.visible / 3 if masked and plan.dithered else 1.0)
+        )
         distances += 0.5 * sizes[axis] ** 2 * features * share
         rounding += sizes[axis] * features * plan.dithered
     times = max(1, n_iter)
@@ -109,7 +111,9 @@ def streamed_cost(plan: StreamedPlan, rates: Rates, n_iter: int = 0) -> Cost:
     # A block between heads looks at all of them, one between tokens at some.
     calls = 1 + times * plan.n_blocks("head") + 2 * PASSES * n_iter
     outer = times * folders["query"] + 2 * n_iter * folders["head"]
-    blocks = times * plan.n_blocks("head") + sum(n_iter * plan.n_blocks(axis) for axis in ("query", "key") if n_iter)
+    blocks = times * plan.n_blocks("head") + sum(
+        n_iter * plan.n_blocks(axis) for axis in ("query", "key") if n_iter
+    )
     grown = [queries, keys, heads] + [queries, keys, heads] * (n_iter - 1) + [queries, keys] * (n_iter > 0)
     return Cost(
         affinities=area * (queries + keys) / (3 if masked else 1) / rates.products,

@@ -145,7 +145,8 @@ class _LayerGrams:
 
     def __call__(self, layers: Sequence[int]) -> Grams:
         heads = heads_by_layer(self.capture)
-        query = key = np.zeros(())
+        query: NDArray[np.float64] = np.zeros(())
+        key: NDArray[np.float64] = np.zeros(())
         norms = []
         with threadpool_limits(1, user_api="blas"):  # every task has a core of its own
             for layer in layers:

@@ -110,7 +110,7 @@ def streamed_cost(plan: StreamedPlan, rates: Rates, n_iter: int = 0) -> Cost:
     passes = PASSES * (1 if n_iter == 0 else 3 * n_iter)
     # A block between heads looks at all of them, one between tokens at some.
     calls = 1 + times * plan.n_blocks("head") + 2 * PASSES * n_iter
-    outer = times * folders["query"] + 2 * n_iter * folders["head"]
+    opened = times * folders["query"] + 2 * n_iter * folders["head"]
     blocks = times * plan.n_blocks("head") + sum(
         n_iter * plan.n_blocks(axis) for axis in ("query", "key") if n_iter
     )
@@ -123,7 +123,7 @@ def streamed_cost(plan: StreamedPlan, rates: Rates, n_iter: int = 0) -> Cost:
         rounding=times * rounding / rates.rounded,
         trees=TREES * sum((n / 1000) ** 3 for n in grown),
         reading=(1 if plan.held else calls) * heads * 4 * plan.d * (queries + keys) / READING,
-        overhead=calls * heads * PER_HEAD + outer * PER_FOLDER + blocks * PER_BLOCK,
+        overhead=calls * heads * PER_HEAD + opened * PER_FOLDER + blocks * PER_BLOCK,
         workers=plan.workers,
     )
 

@@ -11,6 +11,8 @@ Vanderkooy and Wright, IEEE Trans. Signal Process. 48, 2000.) Processors sum abs
 as fast as those of floats.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,13 +36,20 @@ class DitheredDistances:
 
     def add(self, features: NDArray[np.float32], rng: np.random.Generator) -> None:
         """Add what some features (point, feature) contribute."""
-        from headscape.geometry._l1_bytes import GROUP, VECTOR_BYTES, add_byte_distances, write_bytes
+        from headscape.geometry._l1_bytes import add_byte_distances
+
+        if rounded := self.rounded(features, rng):
+            add_byte_distances(*rounded, self._sums)
+
+    def rounded(self, features: NDArray[np.float32], rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
+        """Return features as bytes, and what the kernel asks of them; nothing if all points are equal."""
+        from headscape.geometry._l1_bytes import GROUP, VECTOR_BYTES, write_bytes
 
         low = features.min(axis=0)
         span = features.max(axis=0) - low
         largest = float(span.max())
         if largest == 0.0:
-            return
+            return ()
         steps = np.log(largest / np.maximum(span, largest * STEP**-CLASSES)) / np.log(STEP)
         kind = np.minimum(steps.astype(np.int64), CLASSES - 1)
         order = np.argsort(kind, kind="stable")  # within a class the order stays: zeros at the end
@@ -55,7 +64,7 @@ class DitheredDistances:
         filled = np.empty((CLASSES, self._padded // GROUP), dtype=np.int64)
         below = np.empty((self._padded, first[-1] + 1), dtype=np.int32)
         write_bytes(features, low, 1.0 / scale[kind], rng.random(len(kind)), at, first, x, filled, below)
-        add_byte_distances(x, first, scale, filled, below, self._sums)
+        return x, first, scale, filled, below
 
     def sums(self) -> NDArray[np.float64]:
         """Return (distance, bound of its variance) x point x point."""

@@ -138,8 +138,7 @@ def measured_rates() -> Rates:
     matrix = rng.random((n, n))
     queries = rng.normal(size=(1, 512, 64)).astype(np.float32)
     record = AttentionRecord(0, queries, queries, 0.125, causal_visibility(512))
-    rows = rng.random((256, 1 << 14)).astype(np.float32)
-    few = np.ascontiguousarray(rows[:8])
+    rows = rng.random((512, 1 << 12)).astype(np.float32)
     values, out = rng.random((64, 512), dtype=np.float32), np.empty((64, 700), np.float32)
     ones, places, order = np.ones(700), np.arange(64), rng.permutation(512)
     start, stop = np.sort(rng.integers(0, 513, size=(2, 700)), axis=0)
@@ -147,20 +146,19 @@ def measured_rates() -> Rates:
     def averages() -> None:
         write_features(values, places, places + 1, ones[:64], order, start, stop, ones, out)
 
-    def dithered(features: "np.ndarray[tuple[int, int], np.dtype[np.float32]]") -> Callable[[], object]:
-        return lambda: DitheredDistances(len(features)).add(features, np.random.default_rng(0))
+    dithered = DitheredDistances(len(rows))
 
     with threadpool_limits(1, user_api="blas"):
-        # Of few points all that counts is the rounding.
-        rounded = few.size / _seconds(dithered(few))
         pairs = 0.5 * len(rows) * rows.size
+        rounding = _seconds(lambda: dithered.rounded(rows, rng))
+        whole = _seconds(lambda: dithered.add(rows, rng))
         return Rates(
             products=2 * n**3 / _seconds(lambda: matrix @ matrix),
             entries=512 * 512 / _seconds(lambda: probs(record, 0)),
             sums=64 * (512 + 700) / _seconds(averages),
             differences=pairs / _seconds(lambda: l1_distances(rows, small=False)),
-            byte_differences=pairs / max(_seconds(dithered(rows)) - rows.size / rounded, 1e-9),
-            rounded=rounded,
+            byte_differences=pairs / max(whole - rounding, 0.1 * whole),
+            rounded=rows.size / rounding,
         )
 
 

@@ -7,8 +7,8 @@ A feature x is rounded up or down at random,
 so that the expected difference of two rounded features is their difference over S: every distance is unbiased. Its
 variance over u is S^2 t (1 - t), where t is the fractional part of |x - y| / S, at most S^2 min(|x - y| / S, 1 / 4);
 the sum of these bounds is taken for the variance of a distance. (Non-subtractive dither, as in Wannamaker, Lipshitz,
-Vanderkooy and Wright, IEEE Trans. Signal Process. 48, 2000.) Processors sum absolute differences of bytes many times
-as fast as those of floats.
+Vanderkooy and Wright, IEEE Trans. Signal Process. 48, 2000.) Processors sum absolute differences of bytes several
+times as fast as those of floats.
 """
 
 from typing import Any

@@ -80,7 +80,7 @@ def streamed_organization(
     capture, window, field
         What is organized; on disk if the engine's workers are other processes.
     approximate, seed
-        Whether EMDs are computed from features of 8 bits, about ten times as fast, with a standard error: see
+        Whether EMDs are computed from features of 8 bits, in a fraction of the time, with a standard error: see
         :mod:`headscape.geometry.dithered`.
     dtype
         In which fields and exact EMDs are computed: float32 or float64.

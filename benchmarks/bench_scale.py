@@ -161,7 +161,8 @@ def started(run: Run, capture: Path, kept: Path | None) -> Iterator[Any]:
         command = [sys.executable, str(script), str(capture), str(kept or ""), json.dumps(asdict(run))]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(command, text=True, env=environment, **pipes) as running:
+        with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
+            running: Any = process
             assert running.stdout.readline() == "ready\n", running.stderr.read()
             yield running
 

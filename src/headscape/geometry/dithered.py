@@ -39,7 +39,8 @@ class DitheredDistances:
         from headscape.geometry._l1_bytes import add_byte_distances
 
         if rounded := self.rounded(features, rng):
-            add_byte_distances(*rounded, self._sums)
+            x, first, scale, filled, below = rounded
+            add_byte_distances(x, first, scale, filled, below, self._sums)
 
     def rounded(self, features: NDArray[np.float32], rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
         """Return features as bytes, and what the kernel asks of them; nothing if all points are equal."""

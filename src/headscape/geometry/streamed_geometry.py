@@ -169,7 +169,7 @@ def streamed_heads(
     (8, 8)
     """
     grow: Any = {"kind": tree, "tree_constant": tree_constant, "n_eigs": n_eigs}
-    parameters = {"window": window, "field": field, "alpha": alpha, "beta": beta, "init": init, **grow}
+    parameters = {"window": window, "field": field, "alpha": alpha, "beta": beta, "init": init, "tree": tree}
     parameters |= {
         "approximate": approximate,
         "seed": seed,
@@ -191,7 +191,8 @@ def streamed_heads(
     grown, pairs, _ = grown_tree(affinity, emd, slices.data_order(emd.sum(axis=1), "head"), **grow)
     ordered = ordered_leaves(grown, emd, pairs.vectors[:, 1:])
     geometry = HeadGeometry(ordered, emd, affinity, pairs)
-    return StreamedHeads(geometry, trees, slices.found["head"], parameters)
+    said = {**parameters, "eps_scale": eps_scale, "n_iter": 1}
+    return StreamedHeads(geometry, trees, slices.found["head"], said)
 
 
 @contextmanager

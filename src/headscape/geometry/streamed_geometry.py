@@ -174,6 +174,8 @@ def streamed_heads(
         "approximate": approximate,
         "seed": seed,
         "dtype": str(np.dtype(dtype)),
+        "tree_constant": tree_constant,
+        "n_eigs": n_eigs,
         "heads_only": True,
     }
     how: Any = {"dtype": dtype, "memory": memory, "engine": engine or LocalEngine()}

@@ -59,7 +59,7 @@ bench-pruning: $(VENV)/.dev ## compare pruning with published methods on SmolLM2
 package: $(VENV)/.dev ## build wheel and sdist, and try the wheel in an empty environment (minutes)
 	$(BIN)/python -m tests.package
 
-bench-scale: $(VENV)/.dev ## heads of captures larger than memory, and several workers (half an hour)
+bench-scale: $(VENV)/.dev ## organize captures larger than memory, and compare workers (an hour)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.bench_scale --save
 
 check: lint types layers docs test ## everything that has to pass before a change lands

@@ -12,7 +12,7 @@ import typer
 from headscape.cli.console import Console, output_folder
 from headscape.cli.given import check_given, engine_of, formats_of, inputs_of, opened
 from headscape.cli.options import FIGURES, INPUTS, RUN, STACK, TENSORS, THREADS, SourceName, with_options
-from headscape.cli.organize_heads import bytes_of, capture_of, organize_heads, planned, tell_plan
+from headscape.cli.organize_streamed import bytes_of, capture_of, organize_streamed, planned, tell_plan
 from headscape.cli.progress import Display, announce_time, shown_progress
 from headscape.errors import InputError
 
@@ -47,16 +47,20 @@ def organize(
     ] = 1024,
     memory: Annotated[
         str | None,
-        typer.Option(
-            help="Organize the heads of a capture, without its tensor, in this much memory, for example 4GiB."
-        ),
+        typer.Option(help="Organize a capture, without its tensor, in this much memory, for example 4GiB."),
     ] = None,
-    share: Annotated[
-        float,
+    approximate: Annotated[
+        bool,
         typer.Option(
-            help="With --memory: estimate distances from this share of their terms, and say the error."
+            "--approximate", help="With --memory: estimate distances from 8-bit features, and say the error."
         ),
-    ] = 1.0,
+    ] = False,
+    heads_only: Annotated[
+        bool,
+        typer.Option(
+            "--heads-only", help="With --memory: only the heads, by the initial trees of queries and keys."
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --memory: say what it would take, and end.")
     ] = False,
@@ -72,8 +76,10 @@ def organize(
     check_given([source], given)
     formats, inputs = formats_of(given.figures), inputs_of(given)
     limit = None if memory is None else bytes_of(memory, "--memory")
-    if limit is None and (dry_run or share != 1.0):
-        raise InputError(f"{'--dry-run' if dry_run else '--share'} goes with --memory: specify that too.")
+    modes = {"--dry-run": dry_run, "--approximate": approximate, "--heads-only": heads_only}
+    if limit is None and any(modes.values()):
+        name = next(name for name, chosen in modes.items() if chosen)
+        raise InputError(f"{name} goes with --memory: specify that too.")
     from headscape.geometry.organization import organize as organize_tensor
     from headscape.geometry.questionnaire import Questionnaire
     from headscape.report.geometry_figures import organization_figures
@@ -83,7 +89,6 @@ def organize(
 
     require_integer(window, "--window", 0, MAX_WINDOWS)
     require_number(max_memory, "--max-memory", 1, 2**24)
-    require_number(share, "--share", 1e-4, 1)
     parameters: dict[str, Any] = {
         "n_iter": n_iter,
         "init": init,
@@ -101,12 +106,12 @@ def organize(
         start = time.perf_counter()
         if limit is not None:
             capture = capture_of(found, given.stack)
-            if dry_run:
-                tell_plan(planned(capture, window, limit, share, engine), given)
-                return
             weights = {"alpha": alpha or 0.0, "beta": 1.0 if beta is None else beta}
-            options = {**parameters, **weights, "share": share}
-            result = organize_heads(capture, window, folder, limit, options, given, engine, progress)
+            options = {**parameters, **weights, "approximate": approximate, "heads_only": heads_only}
+            if dry_run:
+                tell_plan(planned(capture, window, limit, options, engine), given)
+                return
+            result = organize_streamed(capture, window, folder, limit, options, given, engine, progress)
             result.save(folder / "organization")
             _tell(
                 Console(quiet=given.quiet, json=given.json),

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 POLL = 1.0
 """Seconds after which an engine that waits for a result looks whether there is still somebody to give it."""
+CONNECT = 10.0
+"""Seconds in which a scheduler must answer, at the start or when the connection is lost."""
 PATIENCE = 60.0
 """Seconds without a single worker after which a run gives up."""
 LOSSES = 3
@@ -106,7 +108,7 @@ class DaskEngine:
                 )
             )
         try:
-            client = Client(target, timeout=10, set_as_default=False)
+            client = Client(target, timeout=CONNECT, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise EngineError(
                 f"no Dask scheduler answers at {scheduler}: start one (dask scheduler) and its workers (dask worker "

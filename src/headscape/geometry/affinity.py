@@ -68,7 +68,11 @@ def gaussian_affinity(
 
     where k = min(neighbors, n - 1). If that median is 0, the smallest positive distance takes its place.
     """
-    gram = _gram(x, axis, progress)
+    return gaussian_of_gram(_gram(x, axis, progress), neighbors)
+
+
+def gaussian_of_gram(gram: NDArray[np.float64], neighbors: int = NEIGHBORS) -> NDArray[np.float64]:
+    """Return the Gaussian affinity of slices whose inner products are known."""
     square = np.diag(gram)
     distance2 = np.maximum(square[:, None] + square[None, :] - 2.0 * gram, 0.0)
     # Below the rounding of the Gram matrix two slices are equal; without this, noise would set the scale.
@@ -85,6 +89,8 @@ def gaussian_affinity(
 
 
 INITIAL_AFFINITIES = {"cosine": cosine_affinity, "gaussian": gaussian_affinity}
+OF_GRAM = {"cosine": cosine_of_gram, "gaussian": gaussian_of_gram}
+"""The same from inner products of the slices."""
 
 
 def _gram(x: NDArray[Any], axis: int, progress: Progress) -> NDArray[np.float64]:

@@ -45,6 +45,27 @@ class Organization:
     key_tokens: tuple[str, ...] | None = None
     field: str = "unknown"
 
+    @classmethod
+    def of(
+        cls,
+        fitted: Questionnaire,
+        input_hash: str,
+        parameters: Mapping[str, Any] | None = None,
+        **labels: Any,
+    ) -> Self:
+        """Return what a questionnaire found; ``parameters`` are said beside its own."""
+        return cls(
+            trees=fitted.trees_,
+            emd=fitted.emd_,
+            affinities=fitted.affinities_,
+            eigenpairs=fitted.eigenpairs_,
+            history={axis: tuple(steps) for axis, steps in fitted.history_.items()},
+            warnings=tuple(fitted.warnings_),
+            parameters={**fitted.parameters(), **(parameters or {})},
+            input_hash=input_hash,
+            **labels,
+        )
+
     @property
     def axes(self) -> tuple[str, ...]:
         """The names of the axes."""
@@ -247,17 +268,7 @@ def organize(
     labels: dict[str, Any] = {}
     if isinstance(x, NetworkTensor):
         labels = {name: getattr(x, name) for name in ("heads", "tokens", "key_tokens", "field")}
-    return Organization(
-        trees=fitted.trees_,
-        emd=fitted.emd_,
-        affinities=fitted.affinities_,
-        eigenpairs=fitted.eigenpairs_,
-        history={axis: tuple(steps) for axis, steps in fitted.history_.items()},
-        warnings=tuple(fitted.warnings_),
-        parameters=fitted.parameters(),
-        input_hash=content_hash(array),
-        **labels,
-    )
+    return Organization.of(fitted, content_hash(array), **labels)
 
 
 def _history(part: Mapping[str, NDArray[Any]]) -> tuple[Iteration, ...]:

@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.affinity import INITIAL_AFFINITIES, emd_affinity
-from headscape.geometry.arranged import Arrangements
 from headscape.geometry.builders.grown import TREE_KINDS, TreeKind, grown_tree
-from headscape.geometry.data_order import data_order
 from headscape.geometry.diagnosis import closed_tree, disconnected_affinity, flat_geometry, unsettled_emd
 from headscape.geometry.diffusion import Eigenpairs
 from headscape.geometry.leaf_order import ordered_leaves
 from headscape.geometry.partition_tree import IntArray, PartitionTree
-from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES, tree_emd
+from headscape.geometry.slices import ArraySlices, Slices
+from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES
 from headscape.notices import Notice
 from headscape.tensor.checks import as_float_array, require_finite, require_integer, require_number
-from headscape.tensor.network_tensor import axis_names, with_axes
+from headscape.tensor.network_tensor import with_axes
 
 logger = logging.getLogger(__name__)
 
@@ -134,14 +133,17 @@ class Questionnaire:
                 f"x must have at least 2 axes and none of them empty, but its shape is {array.shape}."
             )
         require_finite(array, "x")
-        names = axis_names(array.ndim)
+        return self.fit_slices(ArraySlices(array, self.max_bytes, self.engine))
+
+    def fit_slices(self, slices: Slices) -> Self:
+        """Organize a tensor of which only the slices are known: how they are computed is their own matter."""
+        names = slices.axes
         self.check(names)
         *others, last = names
-        initial = INITIAL_AFFINITIES[self.init]
         trees: dict[str, PartitionTree] = {}
-        for place, axis in enumerate(others):
-            affinity = initial(array, place, self._stage(f"{axis}: "))
-            order = data_order(affinity.sum(axis=1), array, place)
+        for axis in others:
+            affinity = slices.initial_affinity(axis, self.init, self._stage(f"{axis}: "))
+            order = slices.data_order(affinity.sum(axis=1), axis)
             trees[axis] = self._grow(affinity, 1.0 - affinity, axis, order)[0]
         self.initial_trees_ = dict(trees)
         self.history_: dict[str, list[Iteration]] = {axis: [] for axis in names}
@@ -149,23 +151,13 @@ class Questionnaire:
         self.affinities_: dict[str, NDArray[np.float64]] = {}
         self.eigenpairs_: dict[str, Eigenpairs] = {}
         closed: dict[str, list[Notice]] = {}
-        arrangements = Arrangements(array, self.max_bytes, self.engine)
         for iteration in range(self.n_iter):
+            stage = self._stage(f"iteration {iteration + 1}/{self.n_iter}: ")
             for axis in (last, *others):
                 seen = self.initial_trees_ if axis == "head" and self.head_trees == "initial" else trees
-                emd = tree_emd(
-                    array,
-                    seen,
-                    axis,
-                    self.alpha,
-                    self.beta,
-                    max_bytes=self.max_bytes,
-                    engine=self.engine,
-                    progress=self._stage(f"iteration {iteration + 1}/{self.n_iter}: "),
-                    arrangements=arrangements,
-                )
+                emd = slices.emd(axis, seen, self.alpha, self.beta, stage)
                 affinity = emd_affinity(emd, self.eps_scale)
-                order = data_order(emd.sum(axis=1), array, names.index(axis))
+                order = slices.data_order(emd.sum(axis=1), axis)
                 trees[axis], pairs, closed[axis] = self._grow(affinity, emd, axis, order)
                 before = self.emd_.get(axis)
                 self.history_[axis].append(_iteration(trees[axis], emd, before, self.history_[axis]))

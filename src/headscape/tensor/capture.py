@@ -8,6 +8,7 @@ lives in memory or in a store, where each window is a part of its own.
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
 from typing import Any, Self
 
@@ -274,7 +275,7 @@ class Capture:
         """The layers of the selected stack."""
         return tuple(dict.fromkeys(layer for layer, _ in self.heads))
 
-    @property
+    @cached_property
     def heads(self) -> tuple[tuple[int, int], ...]:
         """All (layer, head) pairs, layer-major."""
         return tuple(chosen_heads(self._layers, self.stack, self._keep))
@@ -337,6 +338,11 @@ class Capture:
         if layer not in self.layers:
             raise InputError(f"layer must be one of {_span(self.layers)}, but is {layer!r}.")
         return self._window(window).record(self.stack, layer)
+
+    def head(self, window: int, layer: int, head: int) -> AttentionRecord:
+        """Return one head of one window, as a record with one head, reading nothing else."""
+        _require_known([(layer, head)], set(self.heads), self.stack)
+        return self._window(window).head(self.stack, layer, head)
 
     def records(self, window: int) -> Iterator[AttentionRecord]:
         """Yield the layers of one window, one at a time."""

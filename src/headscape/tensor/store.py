@@ -233,13 +233,17 @@ class Store:
             self.read(name).verify()
         except FileFormatError as error:
             logger.warning("%s It is computed again.", error)
-            damaged = self.path / "parts" / name
-            with explain_write_errors(damaged):
-                aside = damaged.with_name(f"{_PARTIAL}{uuid.uuid4().hex[:8]}-{name}")
-                damaged.rename(aside)
-                shutil.rmtree(aside, ignore_errors=True)
+            self.discard(name)
             return False
         return True
+
+    def discard(self, name: str) -> None:
+        """Remove a part; it disappears whole."""
+        part = self.path / "parts" / name
+        with explain_write_errors(part):
+            aside = part.with_name(f"{_PARTIAL}{uuid.uuid4().hex[:8]}-{name}")
+            part.rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[PartWriter]:

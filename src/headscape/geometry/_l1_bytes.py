@@ -1,0 +1,203 @@
+"""The compiled kernels of the dithered EMD: features as bytes, and L1 distances between rows of bytes.
+
+Processors sum the absolute differences of many bytes in one instruction (x86: PSADBW), which no compiler finds in a
+loop over pairs of rows; a tile of pairs keeps its sums in registers while the bytes pass by. Like its float32 sibling,
+in a module of its own because importing numba takes a noticeable time.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import njit, types
+from numba.core import cgutils as numba_cgutils
+from numba.extending import intrinsic as numba_intrinsic
+
+cgutils: Any = numba_cgutils  # numba's own types know neither
+intrinsic: Any = numba_intrinsic
+
+_FEATURES = binding.get_host_cpu_features()
+_INSTRUCTIONS = (
+    ("avx512bw", 64, "avx512.psad.bw.512"),
+    ("avx2", 32, "avx2.psad.bw"),
+    ("sse2", 16, "sse2.psad.bw"),
+)
+_FOUND = next(((size, name) for flag, size, name in _INSTRUCTIONS if _FEATURES.get(flag, False)), (16, None))
+VECTOR_BYTES, _INSTRUCTION = _FOUND
+"""Bytes of a vector, and the instruction that sums absolute differences of bytes, if the processor has one."""
+GROUP = 8
+"""Points are padded to a multiple of this by zeros; those of a group share how many of their leading bytes count."""
+_ROWS, _COLUMNS = 4, 2
+_SQUARE = 16
+_NEAR = 64  # points whose bytes stay in the second cache while all others pass by
+_INT = ir.IntType(64)
+
+
+@intrinsic
+def _sad_tile(typing_context, x, i, j, begin, end, out):  # type: ignore[no-untyped-def]
+    """Write the L1 distances between rows i, ... and rows j, ... of bytes to ``out``, over bytes begin to end."""
+    place = types.int64
+    return types.void(x, place, place, place, place, out), _code
+
+
+def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Build the loop over bytes."""
+    data = context.make_array(signature.args[0])(context, builder, arguments[0])
+    sums = context.make_array(signature.args[-1])(context, builder, arguments[-1])
+    i, j, begin, end = arguments[1:-1]
+    width = cgutils.unpack_tuple(builder, data.shape)[1]
+    vector = ir.VectorType(ir.IntType(8), VECTOR_BYTES)
+    rows, columns = (
+        [builder.mul(builder.add(first, _number(step)), width) for step in range(count)]
+        for first, count in ((i, _ROWS), (j, _COLUMNS))
+    )
+    before = builder.block
+    loop, done = builder.append_basic_block("bytes"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    k = builder.phi(_INT)
+    k.add_incoming(begin, before)
+
+    def loaded(row: Any) -> Any:
+        pointer = builder.bitcast(builder.gep(data.data, [builder.add(row, k)]), vector.as_pointer())
+        return builder.load(pointer, align=1)
+
+    lanes = VECTOR_BYTES // 8 if _INSTRUCTION else VECTOR_BYTES
+    kind = ir.VectorType(_INT, lanes)
+    totals = [builder.phi(kind) for _ in range(_ROWS * _COLUMNS)]
+    others = [loaded(column) for column in columns]
+    new = []
+    for place, row in enumerate(rows):
+        one = loaded(row)
+        for total, other in zip(totals[place * _COLUMNS :], others, strict=False):
+            new.append(builder.add(total, _absolute_differences(builder, one, other, kind)))
+            total.add_incoming(ir.Constant(kind, None), before)
+            total.add_incoming(new[-1], loop)
+    following = builder.add(k, _number(VECTOR_BYTES))
+    k.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
+    builder.position_at_end(done)
+    for place, total in enumerate(new):
+        parts = [builder.extract_element(total, ir.Constant(ir.IntType(32), lane)) for lane in range(lanes)]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = builder.add(whole, part)
+        builder.store(whole, builder.gep(sums.data, [_number(place)]))
+    return context.get_dummy_value()
+
+
+def _absolute_differences(builder: Any, one: Any, other: Any, kind: Any) -> Any:
+    """Return sums of absolute differences of bytes, in as many lanes as the instruction has, or one for each byte."""
+    if _INSTRUCTION:
+        function = ir.FunctionType(kind, [one.type, one.type])
+        name = f"llvm.x86.{_INSTRUCTION}"
+        return builder.call(cgutils.get_or_insert_function(builder.module, function, name), [one, other])
+    larger = builder.icmp_unsigned(">", one, other)
+    gap = builder.select(larger, builder.sub(one, other), builder.sub(other, one))
+    return builder.zext(gap, kind)
+
+
+def _number(value: int) -> Any:
+    return ir.Constant(_INT, value)
+
+
+@njit(nogil=True, cache=True)
+def add_byte_distances(x, first, scale, filled, below, out):  # type: ignore[no-untyped-def]
+    """Add the L1 distances between rows of bytes to ``out[0]``, and bounds of their variances to ``out[1]``.
+
+    The vectors ``first[c]`` to ``first[c + 1]`` of a row hold features in units of ``scale[c]``. Of these,
+    ``filled`` (class, group) leading ones are not all zero in a group of rows; ``below`` (row, vector + 1) sums the
+    bytes before each vector. Where one of two groups has zeros only, their distances are the sums of the other. Upper
+    triangle; the number of rows is a multiple of GROUP.
+    """
+    n, tile = len(x), _ROWS * _COLUMNS
+    sums, total, bound = np.zeros(tile, np.int64), np.zeros(tile), np.zeros(tile)
+    for near in range(0, n, _NEAR):
+        for p in range(0, min(near + _NEAR, n), GROUP):
+            for q in range(max(near, p), min(near + _NEAR, n), GROUP):
+                for i in range(p, p + GROUP, _ROWS):
+                    for j in range(q, q + GROUP, _COLUMNS):
+                        total[:] = 0.0
+                        bound[:] = 0.0
+                        for c in range(len(scale)):
+                            a, b = filled[c, p // GROUP], filled[c, q // GROUP]
+                            begin, common, last = first[c], first[c] + min(a, b), first[c] + max(a, b)
+                            if common > begin:
+                                _sad_tile(x, i, j, begin * VECTOR_BYTES, common * VECTOR_BYTES, sums)
+                            else:
+                                sums[:] = 0
+                            if last > common:
+                                for place in range(_ROWS):
+                                    rest = below[i + place, last] - below[i + place, common]
+                                    for k in range(_COLUMNS):
+                                        sums[place * _COLUMNS + k] += rest
+                                for place in range(_COLUMNS):
+                                    rest = below[j + place, last] - below[j + place, common]
+                                    for k in range(_ROWS):
+                                        sums[k * _COLUMNS + place] += rest
+                            largest = 0.25 * VECTOR_BYTES * (last - begin)
+                            for place in range(tile):
+                                found = float(sums[place])
+                                total[place] += scale[c] * found
+                                bound[place] += scale[c] * scale[c] * min(found, largest)
+                        for place in range(tile):
+                            row, column = i + place // _COLUMNS, j + place % _COLUMNS
+                            out[0, row, column] += total[place]
+                            out[1, row, column] += bound[place]
+
+
+@njit(nogil=True, cache=True)
+def write_bytes(features, low, factor, dither, at, first, x, filled, below):  # type: ignore[no-untyped-def]
+    """Write floor((features - low) factor + dither) as bytes to the places ``at``, with their sums and zeros."""
+    x[:] = 0
+    filled[:] = 0
+    below[:] = 0
+    for point in range(len(features)):
+        row = x[point]
+        for f in range(len(at)):
+            row[at[f]] = np.uint8((features[point, f] - low[f]) * factor[f] + dither[f])
+        for c in range(len(filled)):
+            end = 0
+            for vector in range(first[c], first[c + 1]):
+                total = 0
+                for k in range(vector * VECTOR_BYTES, (vector + 1) * VECTOR_BYTES):
+                    total += row[k]
+                below[point, vector + 1] = below[point, vector] + total
+                if total > 0:
+                    end = vector + 1 - first[c]
+            filled[c, point // GROUP] = max(filled[c, point // GROUP], end)
+
+
+@njit(nogil=True, cache=True)
+def write_features(rows, begin, end, outer, order, start, stop, inner, out):  # type: ignore[no-untyped-def]
+    """Write the weighted sums of ``rows`` over pairs of folders to ``out`` (outer folder, inner folder).
+
+    An outer folder is the rows ``begin`` to ``end``, an inner one the places ``start`` to ``stop`` of ``order``; their
+    weights are ``outer`` and ``inner``. Sums are in float64.
+    """
+    n = len(order)
+    sums, below = np.empty(rows.shape[1], np.float64), np.zeros(n + 1, np.float64)
+    for f in range(len(begin)):
+        sums[:] = rows[begin[f]]
+        for r in range(begin[f] + 1, end[f]):
+            for k in range(n):
+                sums[k] += rows[r, k]
+        total = 0.0
+        for k in range(n):
+            total += sums[order[k]]
+            below[k + 1] = total
+        for g in range(len(start)):
+            out[f, g] = (below[stop[g]] - below[start[g]]) * (outer[f] * inner[g])
+
+
+@njit(nogil=True, cache=True)
+def transposed(x):  # type: ignore[no-untyped-def]
+    """Return the transpose, copied in small squares: numpy goes through memory with long strides."""
+    rows, columns = x.shape
+    out = np.empty((columns, rows), x.dtype)
+    for a in range(0, rows, _SQUARE):
+        for b in range(0, columns, _SQUARE):
+            for i in range(b, min(b + _SQUARE, columns)):
+                for j in range(a, min(a + _SQUARE, rows)):
+                    out[i, j] = x[j, i]
+    return out

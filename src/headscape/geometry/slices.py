@@ -1,0 +1,71 @@
+"""The slices of a tensor along its axes, as the questionnaire asks for them; here of a tensor in memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscape.engine import Engine, LocalEngine, Progress
+from headscape.geometry.affinity import INITIAL_AFFINITIES
+from headscape.geometry.arranged import Arrangements
+from headscape.geometry.data_order import data_order
+from headscape.geometry.partition_tree import IntArray, PartitionTree
+from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES, tree_emd
+from headscape.tensor.network_tensor import axis_names
+
+
+class Slices(Protocol):
+    """What the questionnaire needs to know of a tensor."""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the axes."""
+        ...
+
+    def initial_affinity(self, axis: str, init: str, progress: Progress) -> NDArray[np.float64]:
+        """Return the initial affinity of the slices along an axis."""
+        ...
+
+    def data_order(self, totals: NDArray[np.float64], axis: str) -> IntArray:
+        """Sort the slices along an axis: see :func:`headscape.geometry.data_order.data_order`."""
+        ...
+
+    def emd(
+        self, axis: str, trees: Mapping[str, PartitionTree], alpha: float, beta: float, progress: Progress
+    ) -> NDArray[np.float64]:
+        """Return the tree EMD between the slices along an axis."""
+        ...
+
+
+@dataclass(eq=False)
+class ArraySlices:
+    """The slices of an array; its arrangements in memory are made once for all EMDs."""
+
+    x: NDArray[Any]
+    max_bytes: int = DEFAULT_MAX_BYTES
+    engine: Engine = field(default_factory=LocalEngine)
+
+    def __post_init__(self) -> None:
+        self._arrangements = Arrangements(self.x, self.max_bytes, self.engine)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the axes."""
+        return axis_names(self.x.ndim)
+
+    def initial_affinity(self, axis: str, init: str, progress: Progress) -> NDArray[np.float64]:
+        """Return the initial affinity of the slices along an axis."""
+        return INITIAL_AFFINITIES[init](self.x, self.axes.index(axis), progress)
+
+    def data_order(self, totals: NDArray[np.float64], axis: str) -> IntArray:
+        """Sort the slices along an axis by data."""
+        return data_order(totals, self.x, self.axes.index(axis))
+
+    def emd(
+        self, axis: str, trees: Mapping[str, PartitionTree], alpha: float, beta: float, progress: Progress
+    ) -> NDArray[np.float64]:
+        """Return the tree EMD between the slices along an axis."""
+        how: Any = {"max_bytes": self.max_bytes, "engine": self.engine, "progress": progress}
+        return tree_emd(self.x, trees, axis, alpha, beta, arrangements=self._arrangements, **how)

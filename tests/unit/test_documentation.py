@@ -163,7 +163,6 @@ def test_the_committed_findings_have_every_experiment():
     assert list(found) == [one.name for one in EXPERIMENTS]
     for one in EXPERIMENTS:
         assert {name: found[one.name][name] for name in one.describe()} == one.describe()
-    assert sum(part["seconds"] for part in data["times"].values()) < 3600
 
 
 def test_the_citation_names_this_version():

@@ -13,7 +13,9 @@ from headscape.cli.progress import announce_time, shown_progress
 from headscape.errors import InputError
 
 
-@with_options({name: INPUTS[name] for name in ("text", "images", "seed")}, THREADS, OUTPUT)
+@with_options(
+    {name: INPUTS[name] for name in ("text", "images", "seed")}, {"threads": THREADS["threads"]}, OUTPUT
+)
 def reproduce(
     names: Annotated[
         list[str] | None, typer.Argument(help="Experiments by name, or 'all'; --list names them.")

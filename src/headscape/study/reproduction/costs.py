@@ -13,8 +13,8 @@ from headscape.study.reproduction.networks import (
     Sizes,
 )
 
-# CPU seconds of one core. Language and vision were measured (docs/results/reproduction.json); the others are estimates
-# from the sizes of their tensors and from an earlier run.
+# CPU seconds of one core. Captures and trees of language and vision were measured (docs/results/reproduction.json); the
+# others are estimates from the sizes of their tensors and from an earlier run.
 PREPARING = {LANGUAGE: 60.0, TRANSFORMER_XL: 240.0, VISION: 5.0, UNTRAINED_VISION: 30.0, ENCODER: 20.0}
 """Seconds to load or train a network and to capture its windows."""
 ORGANIZING = {LANGUAGE: 6.0, TRANSFORMER_XL: 4.0, VISION: 0.3, UNTRAINED_VISION: 3.0}

@@ -22,8 +22,7 @@ from headscape.analysis.intervals import bootstrap
 from headscape.engine import no_progress
 from headscape.models.loading import Model, load_model
 from headscape.pruning.manifest import Pairs
-from headscape.pruning.removal_order import UNITS, require_count
-from headscape.pruning.size_search import flat
+from headscape.pruning.removal_order import UNITS, flat, require_count
 from headscape.pruning.trial_parts import trial_parts
 from headscape.pruning.trial_run import TrialRun
 from headscape.pruning.trial_windows import trial_windows

@@ -56,7 +56,7 @@ def prune(
     method: Annotated[
         str | None,
         typer.Option(
-            help="How heads are chosen: a method of ablate, or a column of --table. (default: reconstruction)"
+            help="How heads are chosen: a method of ablate, or a column of --table. (default: validated)"
         ),
     ] = None,
     repair: Annotated[
@@ -85,7 +85,7 @@ def prune(
     check_given([model], given, runs_model="prune")
     wish = _wish(method, given)
     inputs, calibration = split_inputs(given)
-    score = _score("reconstruction" if method is None else method, given)
+    score = _score("validated" if method is None else method, given)
     if dry_run and manifest is not None:
         raise InputError("--dry-run writes nothing: leave out --manifest.")
     if not dry_run or out is not None:

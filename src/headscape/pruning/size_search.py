@@ -35,8 +35,8 @@ def chosen_heads(run: TrialRun, goal: Goal) -> tuple[str, Pairs]:
     """Return the kind of removal and the heads that reach a goal, the first choice first."""
     modules = run.judge.modules
     if goal.fraction is not None:
-        order = run.order(goal.kind, require_count(modules, goal.kind, goal.fraction))
-        return goal.kind, run.heads(goal.kind, order)
+        count = require_count(modules, goal.kind, goal.fraction)
+        return goal.kind, run.heads(goal.kind, run.order(goal.kind, count), count)
     smallest_step(modules, goal.kind)  # raises if nothing can go
     if goal.max_loss is not None:
         return goal.kind, _within_loss(run, goal.kind, goal.max_loss)
@@ -64,7 +64,7 @@ def trade_off(run: TrialRun, kind: str, chosen: Pairs, sizes: int, strength: Str
         order = run.order(other)
         for place, count in enumerate(wanted):
             run.progress(f"choosing sizes, {other}", place, sizes)
-            heads = run.heads(other, order[: max(1, _steps_within(order, count))], like)
+            heads = run.heads(other, order[: max(1, _steps_within(order, count))], like=like)
             if not any(set(heads) == set(known) for _, known in found):
                 found[other, heads] = False
     points = []

@@ -85,14 +85,15 @@ class TrialRun:
         name = f"order-{self.method.replace(':', '.')}-{kind.replace(' ', '-')}-{count or 'all'}"
         return order_of(self.parts.get(name, lambda: order_arrays(found())))
 
-    def heads(self, kind: str, steps: Order, like: Found | None = None) -> Pairs:
+    def heads(self, kind: str, steps: Order, count: int | None = None, like: Found | None = None) -> Pairs:
         """Return the heads of a size, given as the first steps of an order: these, or what the method takes instead.
 
-        ``like`` is how another size was found: then nothing is cross-validated again.
+        ``count`` is how many may go, by default as many as the steps take; ``like`` is how another size was found: then
+        nothing is cross-validated again.
         """
         if not is_sized(self.method, kind):
             return flat(steps)
-        count = len(flat(steps))
+        count = len(flat(steps)) if count is None else count
 
         def chosen() -> dict[str, NDArray[Any]]:
             return sized_choice(self.calibrated, kind, count, self.metrics, like).arrays()

@@ -144,10 +144,11 @@ def test_fewer_parameters_are_reached_by_what_costs_less_on_windows_set_aside():
 
 def test_a_bound_on_the_loss_holds_on_the_windows_set_aside_and_the_next_size_breaks_it():
     model = tiny_causal_model("GPT2")
-    free = trial_of(model, fraction=0.5, sizes=1, repair=False)
+    along = {"method": "reconstruction", "repair": False}  # sizes are steps of one order
+    free = trial_of(model, fraction=0.5, sizes=1, **along)
     compare = evidence_of(model, CALIBRATION[1::2])
     bound = 0.6 * hs.bootstrap(compare.losses(free.heads) - compare.losses()).high
-    trial = trial_of(model, max_loss=bound, repair=False)
+    trial = trial_of(model, max_loss=bound, **along)
     increase = hs.bootstrap(compare.losses(trial.heads) - compare.losses())
     assert 0 < increase.high <= bound
     assert len(trial.heads) < len(free.heads) + 1

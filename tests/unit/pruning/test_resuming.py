@@ -162,7 +162,7 @@ def test_a_recovered_model_costs_what_the_trial_says():
 
 def test_training_windows_share_no_passage_with_windows_that_decide():
     loaded = as_model(tiny_causal_model("GPT2"))
-    ids = np.random.default_rng(0).integers(0, 60, 4000)
+    ids = np.random.default_rng(0).integers(0, 48, 4000)
     reading = {"length": 32, "sample": "spread", "seed": 0}
     known = trial_windows(loaded, ids, windows=8, calibration_count=8, comparing=True, **reading)
     found = training_windows(loaded, ids, None, known, 400, **reading)

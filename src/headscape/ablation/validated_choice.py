@@ -10,9 +10,10 @@ heads a layer loses and what removing some of them costs:
 | between | halfway between the two | the same |
 
 The metric is that of :mod:`headscape.ablation.output_metric`. In every layer the cheapest moves are taken one after
-another, then heads are swapped while that lowers the price. Plans are compared first, at one strength of the repair,
-then strengths under the best plan, then targets (:mod:`headscape.ablation.ridge_fit`). The uniform plan with the target
-0 is OSSCAR, so that the choice departs from the best published method only where windows left out say so.
+another, then heads are swapped while that lowers the price. Where heads go in units, plans may fall short of the number
+asked for by different numbers; those that fall far short are left out. Plans are compared first, at one strength of the
+repair, then strengths under the best plan, then targets (:mod:`headscape.ablation.ridge_fit`). The uniform plan with
+the target 0 is OSSCAR, so that the choice departs from the best published method only where windows left out say so.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from headscape.ablation.rivals import Choice, interleaved
 from headscape.models.lazy_torch import torch
 
 UNIFORM, GLOBAL = "uniform", "global"
+FULL = 0.9
+"""A plan that removes less than this share of what the fullest does is not compared: removing little costs little."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +86,12 @@ def validated_choice(
     """
     plans = removal_plans(evaluator, count, moves, metrics)
     search = _Search(evaluator, moves, LayerPasses(evaluator))
-    tried = {
-        name: cross_validated(search.passes, plan.layers, search.deciding(plan), [START])
-        for name, plan in plans.items()
-    }
-    name = min(tried, key=lambda plan: tried[plan].lowest)
+    tried, removed = {}, {}
+    for name, plan in plans.items():
+        tried[name] = cross_validated(search.passes, plan.layers, search.deciding(plan), [START])
+        removed[name] = sum(map(len, search.gone.values()))
+    full = [name for name in tried if removed[name] >= FULL * max(removed.values())]
+    name = min(full, key=lambda plan: tried[plan].lowest)
     plan, deciding = plans[name], search.deciding(plans[name])
     choice = chosen_strength(search.passes, plan.layers, deciding, tried[name])
     losses = {plan: found.lowest for plan, found in tried.items()}

@@ -157,7 +157,7 @@ class TrialRun:
             evaluator.losses()  # of the intact model, before anything is changed
             return {"losses": _losses(evaluator, heads, recovery)}
 
-        after = self.parts.get(f"compared-{name}-{heads_key(heads)}", found)["losses"]
+        after: Losses = self.parts.get(f"compared-{name}-{heads_key(heads)}", found)["losses"]
         return self.compared(heads) - after
 
     def savings(self, heads: Pairs) -> Savings:

@@ -1,10 +1,10 @@
 """How often the interval of a pruning trial covers what the whole text would have shown.
 
 Run with ``python -m benchmarks.pruning_coverage --text wikitext2_valid.txt``. Heads are chosen and repaired as
-``headscape prune`` does it, on 16 windows of the first half of the text. Then *every* window of the second half
-(or many, evenly spread) is evaluated, and the losses are stored. From these, trials of 16 windows are drawn as the
-samplers take them: ``spread`` evenly over the text, ``random``, and ``first`` (neighbors); a "95 %" interval should
-cover the mean of all.
+``headscape prune --method reconstruction`` does it, on 16 windows of the first half of the text. Then *every* window of
+the second half (or many, evenly spread) is evaluated, and the losses are stored. From these, trials of 16 windows are
+drawn as the samplers take them: ``spread`` evenly over the text, ``random``, and ``first`` (neighbors); a "95 %"
+interval should cover the mean of all.
 """
 
 import argparse
@@ -22,8 +22,7 @@ from headscape.analysis.intervals import bootstrap
 from headscape.engine import no_progress
 from headscape.models.loading import Model, load_model
 from headscape.pruning.manifest import Pairs
-from headscape.pruning.removal_order import UNITS, require_count
-from headscape.pruning.size_search import flat
+from headscape.pruning.removal_order import UNITS, flat, require_count
 from headscape.pruning.trial_parts import trial_parts
 from headscape.pruning.trial_run import TrialRun
 from headscape.pruning.trial_windows import trial_windows
@@ -61,7 +60,7 @@ def coverage(
 def chosen(
     loaded: Model, text: Path, fraction: float, length: int, work: Path, ridge: float | None
 ) -> tuple[Pairs, Repair]:
-    """Return the heads that ``headscape prune`` would remove, and their repair."""
+    """Return the heads that ``headscape prune --method reconstruction`` would remove, and their repair."""
     windows = trial_windows(
         loaded, text, windows=None, calibration_count=None, comparing=False, length=length
     ).calibrate

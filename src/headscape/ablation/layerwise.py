@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from headscape.ablation.greedy import Move, Moves, single_heads
+import numpy as np
+
+from headscape.ablation.greedy import Move, Moves, ScorePrices, single_heads
 from headscape.models.anatomy import AttentionModule
 
 Score = Callable[[Sequence[int], Sequence[int]], float]
@@ -13,17 +15,17 @@ Score = Callable[[Sequence[int], Sequence[int]], float]
 def uniform_quotas(modules: Sequence[AttentionModule], count: int, moves: Moves) -> dict[int, int]:
     """Return how many heads every layer loses: the same number, and what remains from the deeper layers.
 
-    A step is what a layer loses at once: a head, or where query heads share keys the smaller of a whole group and one
-    head of each group. Layers that can lose no more are passed over.
+    A step is the least that a layer loses at once: a head, or where query heads share keys a whole group or one head of
+    each group. Layers that can lose no more are passed over.
     """
-    steps = {module.layer: 1 if moves is single_heads else _least(module) for module in modules}
-    room = {module.layer: module.n_heads - (moves is not single_heads) for module in modules}
-    quotas = dict.fromkeys(steps, 0)
+    sizes = {module.layer: _least_moves(module, moves) for module in modules}
+    steps = {layer: found[0] for layer, found in sizes.items() if found}
+    quotas = dict.fromkeys(sizes, 0)
     left, order = count, sorted(steps, reverse=True)
     while True:
         taken = 0
         for layer in order:
-            if steps[layer] <= min(left, room[layer] - quotas[layer]):
+            if steps[layer] <= min(left, sum(sizes[layer]) - quotas[layer]):
                 quotas[layer] += steps[layer]
                 left, taken = left - steps[layer], taken + 1
         if not taken:
@@ -80,5 +82,11 @@ def swapped(
         best, now = min(prices), trials[prices.index(min(prices))]
 
 
-def _least(module: AttentionModule) -> int:
-    return min(module.n_kv_heads, module.n_heads // module.n_kv_heads)
+def _least_moves(module: AttentionModule, moves: Moves) -> list[int]:
+    """Return the sizes of the smallest moves of a layer, one after another, until it can lose no more."""
+    alike, gone, found = ScorePrices(np.zeros(module.n_heads)), frozenset[int](), []
+    while options := moves(module, gone, alike):
+        least = min(options, key=len)
+        gone |= set(least)
+        found.append(len(least))
+    return found

@@ -10,9 +10,10 @@ heads a layer loses and what removing some of them costs:
 | between | halfway between the two | the same |
 
 The metric is that of :mod:`headscape.ablation.output_metric`. In every layer the cheapest moves are taken one after
-another, then heads are swapped while that lowers the price. Plans are compared first, at one strength of the repair,
-then strengths under the best plan, then targets (:mod:`headscape.ablation.ridge_fit`). The uniform plan with the target
-0 is OSSCAR, so that the choice departs from the best published method only where windows left out say so.
+another, then heads are swapped while that lowers the price. Where heads go in units, plans may fall short of the number
+asked for by different numbers; those that fall far short are left out. Plans are compared first, at one strength of the
+repair, then strengths under the best plan, then targets (:mod:`headscape.ablation.ridge_fit`). The uniform plan with
+the target 0 is OSSCAR, so that the choice departs from the best published method only where windows left out say so.
 """
 
 from __future__ import annotations
@@ -28,12 +29,22 @@ from headscape.ablation.layer_pass import Decide, LayerPasses
 from headscape.ablation.layerwise import uniform_quotas
 from headscape.ablation.moments import Moments, left_out, total
 from headscape.ablation.obs import BrainSurgeon
-from headscape.ablation.output_metric import output_metrics
+from headscape.ablation.output_metric import OutputMetric, output_metrics
 from headscape.ablation.repair import Repair
-from headscape.ablation.repair_choice import START, Deciding, chosen_strength, cross_validated
+from headscape.ablation.repair_choice import (
+    START,
+    Deciding,
+    StrengthChoice,
+    chosen_strength,
+    cross_validated,
+)
 from headscape.ablation.ridge_fit import NO_REPAIR, Strength, Weights, refitted
 from headscape.ablation.rivals import Choice, interleaved
 from headscape.models.lazy_torch import torch
+
+UNIFORM, GLOBAL = "uniform", "global"
+FULL = 0.9
+"""A plan that removes less than this share of what the fullest does is not compared: removing little costs little."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +60,12 @@ class Plan:
         return [layer for layer, quota in self.quotas.items() if quota]
 
 
-def validated_choice(evaluator: HeadEvaluator, count: int, moves: Moves = single_heads) -> Choice:
+def validated_choice(
+    evaluator: HeadEvaluator,
+    count: int,
+    moves: Moves = single_heads,
+    metrics: Mapping[int, OutputMetric] | None = None,
+) -> Choice:
     """Return the heads that go and the repair, both chosen by the loss of windows left out.
 
     Parameters
@@ -59,47 +75,68 @@ def validated_choice(evaluator: HeadEvaluator, count: int, moves: Moves = single
     count
         How many heads go at most.
     moves
-        Which heads may go together: :func:`single_heads` or :func:`removable_units`.
+        Which heads may go together: :func:`single_heads`, :func:`removable_units`, or whole groups.
+    metrics
+        Those of the evaluator's layers (:func:`output_metrics`), if they are there already.
 
     Notes
     -----
     A forward and a backward pass over the windows, and one forward pass per plan, strength and target. From a single
     window nothing can be left out: then the first plan is taken, without repair.
     """
-    plans = removal_plans(evaluator, count, moves)
+    plans = removal_plans(evaluator, count, moves, metrics)
     search = _Search(evaluator, moves, LayerPasses(evaluator))
-    tried = {
-        name: cross_validated(search.passes, plan.layers, search.deciding(plan), [START])
-        for name, plan in plans.items()
-    }
-    name = min(tried, key=lambda plan: tried[plan].lowest)
+    tried, removed = {}, {}
+    for name, plan in plans.items():
+        tried[name] = cross_validated(search.passes, plan.layers, search.deciding(plan), [START])
+        removed[name] = sum(map(len, search.gone.values()))
+    full = [name for name in tried if removed[name] >= FULL * max(removed.values())]
+    name = min(full, key=lambda plan: tried[plan].lowest)
     plan, deciding = plans[name], search.deciding(plans[name])
     choice = chosen_strength(search.passes, plan.layers, deciding, tried[name])
-    weights = search.passes.fit(plan.layers, deciding(choice.best), drift=choice.best.target > 0)
-    return Choice(
-        interleaved(search.gone),
-        Repair.of(weights, choice.best, choice),
-        name,
-        {plan: found.lowest for plan, found in tried.items()},
-    )
+    losses = {plan: found.lowest for plan, found in tried.items()}
+    return search.fitted(plan, choice.best, choice, name, losses)
 
 
-def removal_plans(evaluator: HeadEvaluator, count: int, moves: Moves) -> dict[str, Plan]:
+def planned_choice(
+    evaluator: HeadEvaluator,
+    count: int,
+    moves: Moves,
+    plan: str,
+    strength: Strength,
+    metrics: Mapping[int, OutputMetric] | None = None,
+) -> Choice:
+    """Return the heads that go under a plan and with a strength that are known, in one pass over the windows."""
+    planned = removal_plans(evaluator, count, moves, metrics)[plan]
+    return _Search(evaluator, moves, LayerPasses(evaluator)).fitted(planned, strength, name=plan)
+
+
+def removal_plans(
+    evaluator: HeadEvaluator,
+    count: int,
+    moves: Moves,
+    metrics: Mapping[int, OutputMetric] | None = None,
+) -> dict[str, Plan]:
     """Return the plans of the table at the top of this file."""
-    metrics = output_metrics(evaluator)
+    metrics = output_metrics(evaluator) if metrics is None else metrics
     weighed = {layer: metric.fisher for layer, metric in metrics.items()}
     uniform = uniform_quotas(evaluator.modules, count, moves)
-    prices = {
-        layer: BrainSurgeon(evaluator.projections[layer], metric.moments, START.ridge, metric.fisher)
-        for layer, metric in metrics.items()
-    }
     cheapest = dict.fromkeys(uniform, 0)
+    prices = intact_prices(evaluator, metrics)
     for step in greedy_removal(evaluator.modules, prices, moves, count, evaluator.progress):
         cheapest[step.layer] += len(step.heads)
     return {
-        "uniform": Plan(uniform),
-        "global": Plan(cheapest, weighed),
+        UNIFORM: Plan(uniform),
+        GLOBAL: Plan(cheapest, weighed),
         "between": Plan(between(uniform, cheapest), weighed),
+    }
+
+
+def intact_prices(evaluator: HeadEvaluator, metrics: Mapping[int, OutputMetric]) -> dict[int, BrainSurgeon]:
+    """Return what layers of the intact model pay for being without heads, in the metric of the loss."""
+    return {
+        layer: BrainSurgeon(evaluator.projections[layer], metric.moments, START.ridge, metric.fisher)
+        for layer, metric in metrics.items()
     }
 
 
@@ -123,6 +160,18 @@ class _Search:
     moves: Moves
     passes: LayerPasses
     gone: dict[int, Sequence[int]] = field(default_factory=dict)
+
+    def fitted(
+        self,
+        plan: Plan,
+        strength: Strength,
+        choice: StrengthChoice | None = None,
+        name: str = "",
+        losses: Mapping[str, float] | None = None,
+    ) -> Choice:
+        """Return what goes under a plan, and the weights that make up for it."""
+        weights = self.passes.fit(plan.layers, self.deciding(plan)(strength), drift=strength.target > 0)
+        return Choice(interleaved(self.gone), Repair.of(weights, strength, choice), name, losses or {})
 
     def deciding(self, plan: Plan) -> Deciding:
         modules = {module.layer: module for module in self.evaluator.modules}

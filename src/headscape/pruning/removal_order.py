@@ -8,7 +8,8 @@
 | uniform groups | a whole group in every layer |
 
 Every step is the cheapest per head of the whole network, given what is gone (:mod:`headscape.ablation.greedy`), so that
-the first n steps are the choice for their number of heads.
+the first n steps are the choice for their number of heads, unless a method chooses each size anew
+(:mod:`headscape.pruning.sized_choice`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +17,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headscape.ablation.choices import CHOICES
+from headscape.ablation.choices import VALIDATED
 from headscape.ablation.greedy import Move, Prices, ScorePrices, greedy_removal, removable_units
 from headscape.ablation.head_evaluator import HeadEvaluator
+from headscape.ablation.output_metric import OutputMetric
 from headscape.ablation.rankings import Method, ranking_of
+from headscape.ablation.rivals import RIVALS
 from headscape.ablation.scores.reconstruction import reconstruction_prices
+from headscape.ablation.validated_choice import intact_prices
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.models.anatomy import AttentionModule
@@ -30,6 +34,11 @@ from headscape.pruning.manifest import Pairs
 Order = tuple[Pairs, ...]
 """Steps, each the (layer, head) pairs that go together."""
 UNITS, GROUPS, UNIFORM, UNIFORM_GROUPS = "units", "groups", "uniform", "uniform groups"
+
+
+def flat(order: Order) -> Pairs:
+    """Return the heads of all steps."""
+    return tuple(pair for step in order for pair in step)
 
 
 def kind_of(groups: bool, uniform: bool) -> str:
@@ -55,16 +64,24 @@ class RememberedPrices:
 
 
 def require_priced(method: Method) -> None:
-    """Raise for a method that has no prices: it chooses heads and their compensation together, for one number."""
-    if isinstance(method, str) and method in CHOICES:
+    """Raise for a published method that chooses heads and a compensation of its own, for one number of heads."""
+    if isinstance(method, str) and method in RIVALS:
         raise InputError(
-            f"prune takes 'reconstruction' (the default) or a score, but the method is {method!r}, which chooses heads "
-            "and their compensation together for one number of heads: compare it with headscape ablate."
+            f"prune takes 'validated' (the default), 'reconstruction' or a score, but the method is {method!r}, which "
+            "chooses heads and a compensation of its own for one number of heads: compare it with headscape ablate."
         )
 
 
-def prices_of(evaluator: HeadEvaluator, method: Method) -> dict[int, Prices]:
-    """Return the prices of all layers by a method; those of scores add up."""
+def prices_of(
+    evaluator: HeadEvaluator, method: Method, metrics: Callable[[], Mapping[int, OutputMetric]]
+) -> Mapping[int, Prices]:
+    """Return the prices of all layers by a method; those of scores add up.
+
+    "validated" has prices of the intact model: sizes are found along their order, and the heads of a size are then
+    chosen anew (:mod:`headscape.pruning.sized_choice`).
+    """
+    if isinstance(method, str) and method == VALIDATED:
+        return intact_prices(evaluator, metrics())
     if isinstance(method, str) and method == "reconstruction":
         return {layer: RememberedPrices(found) for layer, found in reconstruction_prices(evaluator).items()}
     frame = ranking_of(evaluator, method).to_frame()["score"]

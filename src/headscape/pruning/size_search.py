@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from headscape.ablation.repair_choice import START
 from headscape.ablation.ridge_fit import Strength
 from headscape.analysis.intervals import Interval, bootstrap
 from headscape.engine import Progress
@@ -16,8 +17,9 @@ from headscape.errors import InputError
 from headscape.output import counted
 from headscape.pruning.goal import Goal
 from headscape.pruning.manifest import Pairs
-from headscape.pruning.removal_order import GROUPS, UNITS, Order, require_count, smallest_step
+from headscape.pruning.removal_order import GROUPS, UNITS, Order, flat, require_count, smallest_step
 from headscape.pruning.savings import Change, Savings
+from headscape.pruning.sized_choice import Found
 from headscape.pruning.tradeoff import SizePoint, TradeOff
 from headscape.pruning.trial_run import TrialRun
 
@@ -33,11 +35,12 @@ def chosen_heads(run: TrialRun, goal: Goal) -> tuple[str, Pairs]:
     """Return the kind of removal and the heads that reach a goal, the first choice first."""
     modules = run.judge.modules
     if goal.fraction is not None:
-        return goal.kind, flat(run.order(goal.kind, require_count(modules, goal.kind, goal.fraction)))
+        count = require_count(modules, goal.kind, goal.fraction)
+        return goal.kind, run.heads(goal.kind, run.order(goal.kind, count), count)
     smallest_step(modules, goal.kind)  # raises if nothing can go
     if goal.max_loss is not None:
-        return goal.kind, flat(_within_loss(run, run.order(goal.kind), goal.max_loss))
-    found = {kind: flat(_target_reached(run, run.order(kind), goal)) for kind in _possible(run, goal)}
+        return goal.kind, _within_loss(run, goal.kind, goal.max_loss)
+    found = {kind: _target_reached(run, kind, goal) for kind in _possible(run, goal)}
     if len(found) == 1:
         return next(iter(found.items()))
     costs = {kind: float(run.compared(heads).mean()) for kind, heads in found.items()}
@@ -48,17 +51,20 @@ def chosen_heads(run: TrialRun, goal: Goal) -> tuple[str, Pairs]:
 def trade_off(run: TrialRun, kind: str, chosen: Pairs, sizes: int, strength: Strength | None) -> TradeOff:
     """Return sizes from small to ``REACH`` times the chosen one, of its kind and of others that can be cut out.
 
-    The chosen size is repaired as it will be; the others with the same ridge and target, which saves the
-    cross-validation of each.
+    The chosen size is repaired as it will be; the others with the same ridge and target, and chosen by the same plan,
+    which saves the cross-validation of each.
     """
     assert run.comparing is not None
     n_heads = len(run.judge.heads)
     most = min(REACH * len(chosen), max(LARGEST_SHARE * n_heads, len(chosen)))
     wanted = [most * (place + 1) / sizes for place in range(sizes)]
+    like = run.found(chosen) or Found(strength=START if strength is None else strength)
     found: dict[tuple[str, Pairs], bool] = {(kind, chosen): True}
     for other in _kinds(run, kind):
         order = run.order(other)
-        for heads in (flat(order[: max(1, _steps_within(order, count))]) for count in wanted):
+        for place, count in enumerate(wanted):
+            run.progress(f"choosing sizes, {other}", place, sizes)
+            heads = run.heads(other, order[: max(1, _steps_within(order, count))], like=like)
             if not any(set(heads) == set(known) for _, known in found):
                 found[other, heads] = False
     points = []
@@ -73,11 +79,6 @@ def trade_off(run: TrialRun, kind: str, chosen: Pairs, sizes: int, strength: Str
 def loss_increase(run: TrialRun, heads: Pairs, strength: Strength | None = None) -> Interval:
     """Return what being without some heads adds to the loss, on the windows that compare sizes."""
     return bootstrap(run.compared(heads, strength) - run.compared(()))
-
-
-def flat(order: Order) -> Pairs:
-    """Return the heads of all steps."""
-    return tuple(pair for step in order for pair in step)
 
 
 def _kinds(run: TrialRun, kind: str) -> list[str]:
@@ -98,8 +99,9 @@ def _steps_within(order: Order, count: float) -> int:
     return int(np.searchsorted(np.cumsum([len(step) for step in order]), count + 1e-9, side="right"))
 
 
-def _target_reached(run: TrialRun, order: Order, goal: Goal) -> Order:
-    """Return the fewest steps after which the cache or the parameters are down to the target."""
+def _target_reached(run: TrialRun, kind: str, goal: Goal) -> Pairs:
+    """Return the heads of the smallest size that brings the cache or the parameters down to the target."""
+    order = run.order(kind)
     share: Callable[[Savings], Change]
     if goal.target_kv is not None:
         target, what, share = goal.target_kv, "the key-value cache", lambda s: s.cache_bytes_per_token
@@ -108,35 +110,41 @@ def _target_reached(run: TrialRun, order: Order, goal: Goal) -> Order:
     if not share(run.savings(())).before:
         raise InputError("this model has no key-value cache to make smaller: give fraction or target_params.")
 
-    def left(steps: int) -> float:
-        return 1 - share(run.savings(flat(order[:steps]))).share
+    def left(heads: Pairs) -> float:
+        return 1 - share(run.savings(heads)).share
 
-    if not order or left(len(order)) > target:
-        least = left(len(order)) if order else 1.0
+    if not order or left(flat(order)) > target:
+        least = left(flat(order)) if order else 1.0
         raise InputError(
             f"{what} cannot come down to {target:g}: with one head or group left in every layer it is "
             f"{np.ceil(1e4 * least) / 1e4:g} of what it was. Ask for that or more."
         )
-    low, high = 0, len(order)  # left(high) reaches the target, left(low) does not
+    low, high = 0, len(order)  # the steps up to high reach the target, those up to low do not
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if left(middle) <= target else (middle, high)
-    return order[:high]
+        low, high = (low, middle) if left(flat(order[:middle])) <= target else (middle, high)
+    # A method that takes other heads than those of the order may save less with as many: then some more go.
+    for steps in range(high, len(order) + 1):
+        heads = run.heads(kind, order[:steps])
+        if left(heads) <= target:
+            return heads
+    return flat(order[:high])
 
 
-def _within_loss(run: TrialRun, order: Order, most: float) -> Order:
-    """Return the most steps whose loss increase stays below a bound, with its interval.
+def _within_loss(run: TrialRun, kind: str, most: float) -> Pairs:
+    """Return the heads of the largest size whose loss increase stays below a bound, with its interval.
 
     The upper end of the interval on the windows set aside has to stay below it. Sizes double from a step or 5 % of the
     heads on until one is too much; then the gap is halved.
     """
-    n_heads = len(run.judge.heads)
-    tried: dict[int, Interval] = {}
+    order, n_heads = run.order(kind), len(run.judge.heads)
+    tried: dict[int, tuple[Pairs, Interval]] = {}
 
     def fits(steps: int) -> bool:
-        heads = flat(order[:steps])
-        _searching(run.progress, len(tried), steps, heads)
-        tried[steps] = found = loss_increase(run, heads)
+        _searching(run.progress, len(tried), flat(order[:steps]))
+        heads = run.heads(kind, order[:steps])
+        found = loss_increase(run, heads)
+        tried[steps] = heads, found
         return (found.high if found.has_bounds else found.estimate) <= most
 
     low, high = 0, max(1, _steps_within(order, 0.05 * n_heads))
@@ -146,14 +154,13 @@ def _within_loss(run: TrialRun, order: Order, most: float) -> Order:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     if low == 0:
-        cost = tried[min(tried)]
-        count = len(flat(order[: min(tried)]))
+        heads, cost = tried[min(tried)]
         raise InputError(
-            f"no head can go for a loss increase of at most {most:g}: without {counted(count, 'head')} it is {cost} "
-            "on the windows that compare sizes. Allow a larger increase, or calibrate on more windows."
+            f"no head can go for a loss increase of at most {most:g}: without {counted(len(heads), 'head')} it is "
+            f"{cost} on the windows that compare sizes. Allow a larger increase, or calibrate on more windows."
         )
-    return order[:low]
+    return tried[low][0]
 
 
-def _searching(progress: Progress, done: int, steps: int, heads: Sequence[object]) -> None:
+def _searching(progress: Progress, done: int, heads: Sequence[object]) -> None:
     progress(f"trying {counted(len(heads), 'head')}", done, done + 4)

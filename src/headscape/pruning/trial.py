@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscape.ablation.choices import VALIDATED
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Loss
 from headscape.ablation.rankings import Method, check_method, method_name
@@ -42,7 +43,7 @@ def pruning_trial(
     model: Any,
     inputs: Any,
     *,
-    method: Method = "reconstruction",
+    method: Method = VALIDATED,
     fraction: float | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
     target_kv: float | None = None,
@@ -71,7 +72,9 @@ def pruning_trial(
     model, inputs, calibration, windows, calibration_windows, length, sample, tokenizer, loss, seed, progress
         As for :func:`headscape.ablation_study`.
     method
-        As for :func:`headscape.rank_heads`. Its scores add up over the heads that have to go together;
+        "validated" chooses heads and repair together, for the number of heads that go, by the loss of calibration
+        windows left out (:mod:`headscape.ablation.validated_choice`). Otherwise as for :func:`headscape.rank_heads`,
+        except methods with a compensation of their own: scores add up over the heads that have to go together;
         "reconstruction" prices them together.
     fraction
         Which share of the heads may go, more than 0 and less than 1; rounded down to what can be cut out.
@@ -105,8 +108,9 @@ def pruning_trial(
     Notes
     -----
     Heads are chosen and projections fitted on calibration windows. Where sizes are compared (``max_loss``, ``sizes``,
-    two kinds for ``target_params``), that happens on as many other windows of the calibration inputs. What is reported
-    is measured on the evaluation windows, which take part in no choice.
+    two kinds for ``target_params``), and where it is decided whether a recovery is used, that happens on as many other
+    windows of the calibration inputs. What is reported is measured on the evaluation windows, which take part in no
+    choice.
     """
     check_method(method)
     require_priced(method)
@@ -116,7 +120,7 @@ def pruning_trial(
     loaded = as_model(model, tokenizer)
     reading: dict[str, Any] = {"length": length, "sample": sample, "seed": seed}
     counts: Any = {"windows": windows, "calibration_count": calibration_windows}
-    comparing = goal.searches or sizes > 0
+    comparing = goal.searches or sizes > 0 or recover > 0
     seen = trial_windows(loaded, inputs, calibration, comparing=comparing, **counts, **reading)
     if goal.searches and not seen.compare:
         raise InputError(
@@ -186,15 +190,14 @@ def _measured(
     """Evaluate what was chosen on the windows held out: intact, gated, repaired, recovered, and at random."""
     run.progress("evaluating", 0, 1)
     intact, gated = run.evaluated("intact", ()), run.evaluated("gated", heads)
-    fitted = run.repair(heads)
+    fitted, found = run.repair(heads), run.found(heads)
     repaired = None if fitted is None else run.evaluated("repaired", heads, lambda: fitted)
-    trained = None
+    trained, after, gain = None, None, None
     if training is not None:
         trained = recovered(training, heads, fitted, steps, run.parts, run.progress)
-    after = None
-    if trained is not None:
         name = f"recovered-{steps}{'' if run.repairs else '-unrepaired'}"
         after = run.evaluated(name, heads, lambda: trained)
+        gain = run.recovery_gain(name, heads, trained)
     return PruningTrial(
         model=loaded,
         heads=heads,
@@ -210,6 +213,8 @@ def _measured(
         recovered=after,
         recovery=trained,
         recovery_steps=steps,
+        recovery_gain=gain,
+        plan="" if found is None else found.plan,
     )
 
 

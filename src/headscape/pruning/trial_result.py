@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.ablation.repair import Repair
+from headscape.ablation.ridge_fit import NO_REPAIR
 from headscape.analysis.intervals import Interval, bootstrap
 from headscape.engine import Progress, no_progress
 from headscape.models.loading import Model
@@ -64,6 +65,12 @@ class PruningTrial:
         Losses after recovery, None without.
     recovery, recovery_steps
         The output projections after training, and how many steps that took.
+    recovery_gain : (window,) array
+        By how much recovery lowers the losses of calibration windows it was not trained on: what decides whether it is
+        used. None if there is no such window.
+    plan
+        How many heads layers lose, if that was chosen: the name of a plan
+        (:mod:`headscape.ablation.validated_choice`).
     """
 
     model: Model
@@ -85,6 +92,8 @@ class PruningTrial:
     recovered: FloatArray64 | None = None
     recovery: Repair | None = None
     recovery_steps: int = 0
+    recovery_gain: FloatArray64 | None = None
+    plan: str = ""
 
     @property
     def increases(self) -> dict[str, Interval]:
@@ -102,22 +111,22 @@ class PruningTrial:
         return found
 
     @property
-    def repair_helps(self) -> bool:
-        """Whether there is a repair that does not reliably make it worse; one that does is not used."""
-        return self.repaired is not None and _no_worse(self.repaired, self.gated)
+    def repair_used(self) -> bool:
+        """Whether projections were re-fitted: unless no re-fit lowers the loss of calibration windows left out."""
+        chosen = None if self.repair is None else self.repair.strength
+        return self.repaired is not None and chosen != NO_REPAIR
 
     @property
-    def recovery_helps(self) -> bool:
-        """Whether there is a recovery that does not reliably make it worse; one that does is not used."""
-        before = self.repaired if self.repair_helps else self.gated
-        return self.recovered is not None and before is not None and _no_worse(self.recovered, before)
+    def recovery_used(self) -> bool:
+        """Whether there is a recovery that lowers the loss of calibration windows it was not trained on."""
+        return self.recovery_gain is not None and float(self.recovery_gain.mean()) > 0
 
     @property
     def used(self) -> str:
         """Which of :attr:`increases` the smaller model has."""
-        if self.recovery_helps:
+        if self.recovery_used:
             return "with recovery"
-        return "with repair" if self.repair_helps else "without repair"
+        return "with repair" if self.repair_used else "without repair"
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -133,13 +142,7 @@ class PruningTrial:
         if self.goal:
             sentences.append(self.goal)
         if self.repaired is not None:
-            saved = bootstrap(self.gated - self.repaired)
-            words = "lowers" if saved.low > 0 else "does not reliably lower"
-            sentence = f"Repair {words} the loss increase, by {saved}."
-            if not self.repair_helps:
-                harm = bootstrap(self.repaired - self.gated)
-                sentence = f"Repair makes it worse, by {harm}, and is left out: calibrate on more windows."
-            sentences.append(sentence)
+            sentences.append(self._of_repair(self.repaired))
         if self.recovered is not None:
             sentences.append(self._of_recovery(self.recovered))
         if len(self.random):
@@ -154,19 +157,30 @@ class PruningTrial:
             sentences.append(_of_curve(self.curve))
         return tuple(sentences)
 
-    def _of_recovery(self, recovered: FloatArray64) -> str:
-        before = self.repaired if self.repair_helps and self.repaired is not None else self.gated
-        saved = bootstrap(before - recovered)
-        trained = f"{counted(self.recovery_steps, 'step')} of training on the calibration text"
-        if not self.recovery_helps:
+    def _of_repair(self, repaired: FloatArray64) -> str:
+        if not self.repair_used:
             return (
-                f"Recovery ({trained}) makes it worse, by {bootstrap(recovered - before)}, and is left out."
+                "No re-fit of the output projections lowers the loss of calibration windows left out, so they stay as "
+                "they are: calibrate on more windows."
             )
-        words = "lowers" if saved.low > 0 else "does not reliably lower"
-        return f"Recovery ({trained}) {words} the loss increase, by {saved}."
+        return f"Repair {_change(self.gated - repaired)}"
+
+    def _of_recovery(self, recovered: FloatArray64) -> str:
+        before = self.repaired if self.repair_used and self.repaired is not None else self.gated
+        trained = f"Recovery ({counted(self.recovery_steps, 'step')} of training on the calibration text)"
+        if self.recovery_gain is None:
+            return f"{trained} is left out: no calibration window is left to decide whether it helps."
+        where = counted(len(self.recovery_gain), "calibration window") + " it was not trained on"
+        if not self.recovery_used:
+            return (
+                f"{trained} makes it worse on {where}, by {bootstrap(-self.recovery_gain)}, and is left out."
+            )
+        return (
+            f"{trained} lowers the loss of {where}. On the held-out windows it {_change(before - recovered)}"
+        )
 
     def prune(self, timing: bool = True, progress: Progress = no_progress) -> Pruned:
-        """Cut the heads out of a copy of the model, with the re-fitted projections if they help.
+        """Cut the heads out of a copy of the model, with the projections of the repair and recovery that are used.
 
         Parameters
         ----------
@@ -181,8 +195,8 @@ class PruningTrial:
             With a model card (``.card``) that :func:`headscape.save_pruned` writes.
         """
         progress("cutting heads out", 0, 1)
-        repair = self.repair if self.repair_helps else None
-        repair = self.recovery if self.recovery_helps else repair
+        repair = self.repair if self.repair_used else None
+        repair = self.recovery if self.recovery_used else repair
         costs = "; ".join(f"{name}: {interval}" for name, interval in self.increases.items())
         pruned = prune(self.model, (*self.heads, *self.kept_back), repair=repair).described(
             method=self.method,
@@ -214,6 +228,7 @@ class PruningTrial:
         return {
             "format": "headscape/pruning-trial/1",
             "method": self.method,
+            "plan": self.plan,
             "heads": [list(pair) for pair in self.heads],
             "of": self.n_heads,
             "loss": self.loss,
@@ -227,10 +242,14 @@ class PruningTrial:
         }
 
 
-def _no_worse(after: FloatArray64, before: FloatArray64) -> bool:
-    """Tell whether losses are not reliably higher than before."""
-    harm = bootstrap(after - before)
-    return not (harm.low > 0 if harm.has_bounds else harm.estimate > 0)
+def _change(saved: FloatArray64) -> str:
+    """Return by how much a step after the removal lowers the losses of the held-out windows, in words."""
+    lower = bootstrap(saved)
+    if lower.low > 0:
+        return f"lowers the loss increase, by {lower}."
+    if lower.high < 0:
+        return f"raises the loss increase, by {bootstrap(-saved)}: calibrate on more windows."
+    return f"does not reliably lower the loss increase, by {lower}."
 
 
 def _of_curve(curve: TradeOff) -> str:

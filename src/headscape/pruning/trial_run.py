@@ -1,16 +1,18 @@
-"""What a pruning trial measures, each part once: orders of removal, repairs, and losses with heads gone."""
+"""What a pruning trial measures, each part once: orders of removal, choices, repairs, and losses with heads gone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscape.ablation.greedy import Prices
 from headscape.ablation.head_evaluator import HeadEvaluator
+from headscape.ablation.output_metric import OutputMetric, output_metrics
 from headscape.ablation.rankings import Method
 from headscape.ablation.repair import Repair
 from headscape.ablation.repair import repair as fitted
@@ -18,8 +20,9 @@ from headscape.ablation.ridge_fit import Strength
 from headscape.engine import Progress
 from headscape.pruning.expected_savings import expected_savings
 from headscape.pruning.manifest import Pairs
-from headscape.pruning.removal_order import Order, prices_of, removal_order
+from headscape.pruning.removal_order import Order, flat, prices_of, removal_order
 from headscape.pruning.savings import Savings
+from headscape.pruning.sized_choice import Found, SizedChoice, is_sized, sized_choice
 from headscape.pruning.trial_parts import (
     TrialParts,
     heads_key,
@@ -61,9 +64,14 @@ class TrialRun:
     progress: Progress
 
     @cached_property
-    def prices(self) -> dict[int, Prices]:
+    def metrics(self) -> dict[int, OutputMetric]:
+        """How much changes of every layer's output matter; for methods that choose every size anew."""
+        return output_metrics(self.calibrated)
+
+    @cached_property
+    def prices(self) -> Mapping[int, Prices]:
         """What layers pay for being without heads, by the method."""
-        return prices_of(self.calibrated, self.method)
+        return prices_of(self.calibrated, self.method, lambda: self.metrics)
 
     def order(self, kind: str, count: int | None = None) -> Order:
         """Return the order of removal of a kind, up to so many heads or as far as it goes."""
@@ -76,6 +84,30 @@ class TrialRun:
             return found()
         name = f"order-{self.method.replace(':', '.')}-{kind.replace(' ', '-')}-{count or 'all'}"
         return order_of(self.parts.get(name, lambda: order_arrays(found())))
+
+    def heads(self, kind: str, steps: Order, count: int | None = None, like: Found | None = None) -> Pairs:
+        """Return the heads of a size, given as the first steps of an order: these, or what the method takes instead.
+
+        ``count`` is how many may go, by default as many as the steps take; ``like`` is how another size was found: then
+        nothing is cross-validated again.
+        """
+        if not is_sized(self.method, kind):
+            return flat(steps)
+        count = len(flat(steps)) if count is None else count
+
+        def chosen() -> dict[str, NDArray[Any]]:
+            return sized_choice(self.calibrated, kind, count, self.metrics, like).arrays()
+
+        name = f"choice-{self.method}-{kind}-{count}{_suffix(like)}"
+        arrays = self.parts.get(name, chosen)
+        heads = SizedChoice.of(arrays).heads
+        self.parts.get(_found_name(heads), lambda: arrays)
+        return heads
+
+    def found(self, heads: Pairs) -> Found | None:
+        """Return how heads were found, if their size was chosen by itself."""
+        name = _found_name(heads)
+        return SizedChoice.of(self.parts.read(name)).found if self.parts.has(name) else None
 
     def repair(self, heads: Pairs, strength: Strength | None = None) -> Repair | None:
         """Return the re-fitted projections; their strength is chosen by cross-validation unless it is given."""
@@ -115,11 +147,27 @@ class TrialRun:
 
         return self.parts.get(f"{name}-{heads_key(heads)}", found)["losses"]
 
+    def recovery_gain(self, name: str, heads: Pairs, recovery: Repair) -> Losses | None:
+        """Return by how much a recovery lowers the losses of windows that it was not trained on; None without any."""
+        evaluator = self.comparing
+        if evaluator is None:
+            return None
+
+        def found() -> dict[str, Losses]:
+            evaluator.losses()  # of the intact model, before anything is changed
+            return {"losses": _losses(evaluator, heads, recovery)}
+
+        after: Losses = self.parts.get(f"compared-{name}-{heads_key(heads)}", found)["losses"]
+        return self.compared(heads) - after
+
     def savings(self, heads: Pairs) -> Savings:
         """Return what a model without some heads saves."""
         return expected_savings(self.judge.modules, heads)
 
     def _fitted(self, heads: Pairs, strength: Strength | None) -> Repair:
+        found = self.found(heads)
+        if strength is None and found is not None:
+            strength = found.strength  # chosen together with the heads
         given = (None, None) if strength is None else (strength.ridge, strength.target)
         return fitted(self.calibrated, heads, *given)
 
@@ -143,7 +191,11 @@ def _repair_name(heads: Pairs, strength: Strength | None) -> str:
     return f"repair-{heads_key(heads)}{_suffix(strength)}"
 
 
-def _suffix(strength: Strength | None) -> str:
-    if strength is None:
+def _found_name(heads: Pairs) -> str:
+    return f"found-{heads_key(heads)}"
+
+
+def _suffix(given: Strength | Found | None) -> str:
+    if given is None:
         return ""
-    return f"-{content_hash(np.frombuffer(repr(strength).encode(), dtype=np.uint8))[:8]}"
+    return f"-{content_hash(np.frombuffer(repr(given).encode(), dtype=np.uint8))[:8]}"

@@ -1,7 +1,8 @@
 """The windows of a pruning trial: those that calibrate, those that compare sizes, and those that are judged by.
 
 What is promised is measured on windows that took no part in any choice. So sizes and kinds of removal are compared on
-further windows of the calibration inputs, set aside from those that heads are chosen and projections fitted on.
+further windows of the calibration inputs, set aside from those that heads are chosen and projections fitted on; whether
+a recovery is used is decided there too.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from headscape.models.loading import Model
 from headscape.recorder.inputs import WindowInput
 
 Windows = tuple[WindowInput, ...]
+PASSAGE = 16
+"""Tokens in a row that two windows have in common only if they overlap, or repeat each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +61,26 @@ def trial_windows(
 def training_windows(
     loaded: Model, inputs: Any, calibration: Any, known: TrialWindows, count: int, **reading: Any
 ) -> Windows:
-    """Return at most ``count`` windows of the calibration inputs, none of which is evaluated on."""
-    judged = {window.hash() for window in known.evaluate}
+    """Return at most ``count`` windows of the calibration inputs, none of which is evaluated or compared on.
+
+    Windows of a text that share a passage with those that compare are left out too: more windows than calibrate lie
+    closer together, and overlap them.
+    """
     found = split_windows(
         loaded, inputs, calibration, windows=len(known.evaluate), calibration_count=count, **reading
     )
-    left = tuple(window for window in found.calibration if window.hash() not in judged)
+    aside = {passage for window in (*known.evaluate, *known.compare) for passage in _passages(window)}
+    left = tuple(window for window in found.calibration if aside.isdisjoint(_passages(window)))
     return left or known.calibrate
+
+
+def _passages(window: WindowInput) -> set[object]:
+    """Return every run of ``PASSAGE`` tokens of a window, or what stands for all of it if it is no text."""
+    ids = window.arguments.get("input_ids")
+    if ids is None or ids.shape[-1] < PASSAGE:
+        return {window.hash()}
+    tokens = ids.flatten().tolist()
+    return {tuple(tokens[at : at + PASSAGE]) for at in range(len(tokens) - PASSAGE + 1)}
 
 
 def _set_aside(split: SplitWindows, count: int, sample: str) -> TrialWindows:

@@ -190,6 +190,8 @@ def _about(trial: PruningTrial, command: str) -> list[tuple[str, str, bool]]:
         rows.append(
             ("Sizes compared on", f"{counted(trial.curve.windows, 'other calibration window')}", False)
         )
+    if trial.plan:
+        rows.append(("Heads of a layer", f"plan {trial.plan!r}, by the loss of windows left out", False))
     if trial.repair is not None and trial.repair.strength is not None:
         rows.append(("Repair", str(trial.repair.strength), False))
     license_of = getattr(trial.model, "license", "") or "not stated"

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from evaluator_cases import continued, evidence_of, silence, state_of, unchanged, wide_llama
+from headscape.ablation import validated_choice as validated
 from headscape.ablation.activations import layer_signals
 from headscape.ablation.greedy import removable_units, single_heads
 from headscape.ablation.layer_pass import LayerPasses
@@ -78,6 +79,18 @@ def test_heads_that_do_nothing_go_first_wherever_they_are():
     with found.repair.applied(evaluator.projections):
         losses = evaluator.objective.evaluate(model).losses
     np.testing.assert_allclose(losses, evaluator.losses(), atol=1e-5)
+
+
+def test_a_plan_that_removes_next_to_nothing_does_not_win(monkeypatch):
+    model = tiny_causal_model("GPT2")
+    evaluator = evidence_of(model, continued(model, 8))
+    plans = removal_plans(evaluator, 4, single_heads)
+    idle = Plan(dict.fromkeys(plans["uniform"].quotas, 0) | {1: 1})
+    monkeypatch.setattr(validated, "removal_plans", lambda *_: {**plans, "idle": idle})
+    found = validated_choice(evaluator, 4)
+    assert min(found.plans, key=found.plans.get) == "idle"
+    assert found.plan != "idle"
+    assert len(found.heads) == 4
 
 
 def test_units_can_be_cut_out_and_a_single_window_repairs_nothing():

@@ -7,12 +7,15 @@ from transformers import AutoModelForCausalLM
 
 import headscape as hs
 from evaluator_cases import evidence_of
+from headscape.ablation.greedy import removable_units
+from headscape.ablation.layerwise import uniform_quotas
+from headscape.ablation.validated_choice import validated_choice
 from headscape.errors import InputError
 from headscape.models.anatomy import attention_modules, of_stack
 from headscape.models.loading import as_model
 from headscape.pruning import size_search
 from headscape.pruning.expected_savings import expected_savings
-from headscape.pruning.removal_order import ScorePrices, removal_order, smallest_step
+from headscape.pruning.removal_order import ScorePrices, removal_order, smallest_step, whole_groups
 from headscape.pruning.trial_windows import trial_windows
 from pruning_cases import FAMILIES, PLAIN, grouped_llama
 from tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
@@ -141,10 +144,11 @@ def test_fewer_parameters_are_reached_by_what_costs_less_on_windows_set_aside():
 
 def test_a_bound_on_the_loss_holds_on_the_windows_set_aside_and_the_next_size_breaks_it():
     model = tiny_causal_model("GPT2")
-    free = trial_of(model, fraction=0.5, sizes=1, repair=False)
+    along = {"method": "reconstruction", "repair": False}  # sizes are steps of one order
+    free = trial_of(model, fraction=0.5, sizes=1, **along)
     compare = evidence_of(model, CALIBRATION[1::2])
     bound = 0.6 * hs.bootstrap(compare.losses(free.heads) - compare.losses()).high
-    trial = trial_of(model, max_loss=bound, repair=False)
+    trial = trial_of(model, max_loss=bound, **along)
     increase = hs.bootstrap(compare.losses(trial.heads) - compare.losses())
     assert 0 < increase.high <= bound
     assert len(trial.heads) < len(free.heads) + 1
@@ -207,7 +211,7 @@ def test_models_without_a_cache_say_so():
         ({"fraction": 0.2, "groups": True}, r"at least 2 at once: the smallest fraction .* is 0\.25\."),
         ({"fraction": 0.5, "recover": -1}, "recover must be a whole number from 0"),
         ({"fraction": 0.5, "method": "osscar"}, "osscar.* compare it with headscape ablate"),
-        ({"fraction": 0.5, "method": "validated"}, "prune takes 'reconstruction'"),
+        ({"fraction": 0.5, "method": "osscar"}, "prune takes 'validated' .* but the method is 'osscar'"),
         ({"fraction": 0.5, "sizes": 1000}, "sizes must be a whole number from 0 to 50"),
     ],
 )
@@ -276,3 +280,44 @@ def test_windows_that_compare_are_others_than_those_that_calibrate():
     assert (len(whole.calibrate), len(whole.compare)) == (12, 0)
     halved = trial_windows(*listed, windows=None, calibration_count=None, **{**reading, "comparing": True})
     assert (len(halved.calibrate), len(halved.compare)) == (6, 6)
+
+
+@pytest.mark.parametrize("options", [{"fraction": 0.5}, {"fraction": 0.5, "groups": True}])
+def test_validated_chooses_heads_and_repair_together(options):
+    model = tiny_causal_model("Llama")
+    trial = trial_of(model, method="validated", **options)
+    moves = whole_groups if options.get("groups") else removable_units
+    wanted = validated_choice(evidence_of(model, CALIBRATION), 4, moves)
+    assert trial.heads == wanted.heads
+    assert (trial.plan, trial.repair.strength) == (wanted.plan, wanted.repair.strength)
+    for layer, matrix in wanted.repair.matrices.items():
+        torch.testing.assert_close(trial.repair.matrices[layer], matrix)
+    np.testing.assert_allclose(
+        evidence_of(trial.prune(timing=False).model, EVALUATION).losses(), trial.repaired, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"target_kv": 0.75}, {"target_params": 0.93}, {"max_loss": 5.0}, {"fraction": 0.5, "uniform": True}],
+)
+def test_validated_reaches_every_goal(options):
+    trial = trial_of(grouped_llama(6, 3), method="validated", sizes=2, **options)
+    assert trial.prune(timing=False).kept_back == ()
+    if "target_kv" in options:
+        assert 1 - trial.savings.cache_bytes_per_token.share <= 0.75
+    if "target_params" in options:
+        assert 1 - trial.savings.parameters.share <= 0.93
+    if "max_loss" in options:
+        [point] = [point for point in trial.curve.points if point.chosen]
+        assert point.increase.high <= 5.0
+    # Layers that must stay alike take the heads of the order; else a plan was chosen.
+    assert bool(trial.plan) != options.get("uniform", False)
+    assert len({(point.kind, point.heads) for point in trial.curve.points}) == len(trial.curve.points) > 2
+
+
+def test_quotas_of_whole_groups_are_whole_groups():
+    modules = of_stack(attention_modules(grouped_llama(6, 2)))
+    assert uniform_quotas(modules, 7, whole_groups) == {0: 3, 1: 3}
+    assert uniform_quotas(modules, 12, whole_groups) == {0: 3, 1: 3}  # a layer keeps its last group
+    assert uniform_quotas(modules, 5, removable_units) == {0: 2, 1: 2}

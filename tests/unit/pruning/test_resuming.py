@@ -10,8 +10,11 @@ import headscape as hs
 from evaluator_cases import evidence_of, state_of, unchanged
 from headscape.engine import no_progress
 from headscape.errors import InputError, StorageError
+from headscape.models.loading import as_model
 from headscape.pruning import recovery
 from headscape.pruning.trial_parts import TrialParts
+from headscape.pruning.trial_windows import training_windows, trial_windows
+from headscape.recorder.gates import switched_off
 from headscape.tensor.store import Store
 from tiny_models import tiny_causal_model, token_ids
 
@@ -46,11 +49,13 @@ def checkpoints(monkeypatch):
     monkeypatch.setattr(recovery, "CHECKPOINT", 2)
 
 
-@pytest.mark.parametrize("family", ["Llama", "GPT2"])
-def test_a_trial_stopped_after_any_part_gives_the_same_result(tmp_path, monkeypatch, family, checkpoints):
+@pytest.mark.parametrize(("family", "method"), [("Llama", "validated"), ("GPT2", "reconstruction")])
+def test_a_trial_stopped_after_any_part_gives_the_same_result(
+    tmp_path, monkeypatch, family, method, checkpoints
+):
     model = tiny_causal_model(family)
     before = state_of(model)
-    whole = trial_of(model)
+    whole = trial_of(model, method=method)
     out = tmp_path / "work"
     writing, stops = Store.writing, 0
 
@@ -64,7 +69,7 @@ def test_a_trial_stopped_after_any_part_gives_the_same_result(tmp_path, monkeypa
     while True:
         seen = set()  # every attempt finishes one more part
         try:
-            resumed = trial_of(model, out=out)
+            resumed = trial_of(model, method=method, out=out)
             break
         except Stopped:
             stops += 1
@@ -75,12 +80,14 @@ def test_a_trial_stopped_after_any_part_gives_the_same_result(tmp_path, monkeypa
     assert unchanged(model, before)
 
 
-def test_finished_parts_are_not_computed_again(tmp_path, monkeypatch, checkpoints):
+@pytest.mark.parametrize("method", ["validated", "reconstruction"])
+def test_finished_parts_are_not_computed_again(tmp_path, monkeypatch, method, checkpoints):
     model = tiny_causal_model("Llama")
-    first = trial_of(model, out=tmp_path / "work")
-    for name in ("trial_run.fitted", "trial_run.prices_of", "trial_run._losses", "recovery._Training._step"):
+    first = trial_of(model, method=method, out=tmp_path / "work")
+    computing = ("fitted", "prices_of", "output_metrics", "sized_choice", "_losses")
+    for name in (*(f"trial_run.{name}" for name in computing), "recovery._Training._step"):
         monkeypatch.setattr(f"headscape.pruning.{name}", None)
-    same(trial_of(model, out=tmp_path / "work"), first)
+    same(trial_of(model, method=method, out=tmp_path / "work"), first)
 
 
 def test_other_windows_are_refused_and_a_failed_run_leaves_nothing(tmp_path):
@@ -115,20 +122,32 @@ def test_recovery_trains_the_output_projections_and_nothing_else(monkeypatch):
     assert all(torch.equal(again.matrices[layer], matrix) for layer, matrix in trained.matrices.items())
 
 
-def test_recovery_is_in_the_table_and_is_left_out_if_it_harms():
+def test_windows_it_was_not_trained_on_decide_about_a_recovery():
     model = tiny_causal_model("Llama")
     trial = trial_of(model, sizes=0)
     assert list(trial.increases)[:3] == ["without repair", "with repair", "with recovery"]
-    helped = dataclasses.replace(trial, recovered=trial.repaired - 1.0)
+    # Of 8 calibration windows 4 calibrate and train; the others decide.
+    aside = evidence_of(model, CALIBRATION[1::2])
+    aside.losses()
+    losses = []
+    for weights in (trial.repair, trial.recovery):
+        with weights.applied(aside.projections), switched_off(aside.modules, trial.heads):
+            losses.append(aside.objective.evaluate(model).losses)
+    np.testing.assert_allclose(trial.recovery_gain, losses[0] - losses[1], atol=1e-5)
+    gain = np.full(4, 0.5)
+    helped = dataclasses.replace(trial, recovery_gain=gain, recovered=trial.repaired + 1.0)
     assert helped.used == "with recovery"
     pruned = helped.prune(timing=False)
     assert pruned.manifest.repaired == (0, 1)
     assert "with recovery" in pruned.card
-    harmed = dataclasses.replace(trial, recovered=trial.repaired + 1.0)
+    assert "On the held-out windows it raises the loss increase, by 1 " in " ".join(helped.findings)
+    harmed = dataclasses.replace(trial, recovery_gain=-gain, recovered=trial.repaired - 1.0)
     assert harmed.used != "with recovery"
-    assert "Recovery (6 steps of training on the calibration text) makes it worse" in " ".join(
+    assert "makes it worse on 4 calibration windows it was not trained on, by 0.5" in " ".join(
         harmed.findings
     )
+    undecided = dataclasses.replace(trial, recovery_gain=None)
+    assert undecided.used != "with recovery"
     plain = trial_of(model, sizes=0, recover=0)
     assert plain.recovered is None
     assert "with recovery" not in plain.increases
@@ -136,7 +155,22 @@ def test_recovery_is_in_the_table_and_is_left_out_if_it_harms():
 
 def test_a_recovered_model_costs_what_the_trial_says():
     model = tiny_causal_model("GPT2")
-    trial = trial_of(model, sizes=0)
-    trial = dataclasses.replace(trial, gated=trial.recovered + 2.0, repaired=trial.recovered + 1.0)
+    trial = dataclasses.replace(trial_of(model, sizes=0), recovery_gain=np.ones(4))
     smaller = trial.prune(timing=False).model
     np.testing.assert_allclose(evidence_of(smaller, EVALUATION).losses(), trial.recovered, atol=1e-5)
+
+
+def test_training_windows_share_no_passage_with_windows_that_decide():
+    loaded = as_model(tiny_causal_model("GPT2"))
+    ids = np.random.default_rng(0).integers(0, 48, 4000)
+    reading = {"length": 32, "sample": "spread", "seed": 0}
+    known = trial_windows(loaded, ids, windows=8, calibration_count=8, comparing=True, **reading)
+    found = training_windows(loaded, ids, None, known, 400, **reading)
+
+    def runs(windows):
+        rows = [window.arguments["input_ids"].flatten().tolist() for window in windows]
+        return {tuple(row[at : at + 20]) for row in rows for at in range(len(row) - 19)}
+
+    assert len(known.compare) == 8
+    assert len(found) > 20
+    assert not runs(found) & runs((*known.compare, *known.evaluate))

@@ -10,6 +10,7 @@ import torch
 import headscape as hs
 from evaluator_cases import evidence_of, silence, state_of, unchanged, wide_llama
 from headscape.ablation.repair import repair
+from headscape.ablation.ridge_fit import NO_REPAIR
 from headscape.errors import InputError, ModelError
 from headscape.pruning.plan import removable
 from headscape.pruning.trial import PruningTrial
@@ -44,7 +45,7 @@ def test_the_smaller_model_costs_what_the_trial_says(family, repaired):
     np.testing.assert_allclose(trial.intact, losses_of(model), atol=1e-6)
     np.testing.assert_allclose(trial.gated, evidence_of(model, EVALUATION).losses(trial.heads), atol=1e-6)
     assert (trial.repaired is None) == (trial.repair is None) == (not repaired)
-    assert bool(pruned.manifest.repaired) == repaired
+    assert bool(pruned.manifest.repaired) == (repaired and trial.repair.strength != NO_REPAIR)
 
 
 def test_repair_is_fitted_on_the_calibration_windows():
@@ -56,7 +57,7 @@ def test_repair_is_fitted_on_the_calibration_windows():
 
 
 @pytest.mark.parametrize("fraction", [0.25, 0.5, 0.74])
-@pytest.mark.parametrize("method", ["reconstruction", "output-norm", "random", SCORES])
+@pytest.mark.parametrize("method", ["reconstruction", "validated", "output-norm", "random", SCORES])
 def test_what_is_chosen_can_be_cut_out(method, fraction):
     trial = trial_of(tiny_causal_model("Llama"), method=method, fraction=fraction, repair=False)
     assert 0 < len(trial.heads) <= int(fraction * 8)
@@ -76,7 +77,7 @@ def test_scores_add_up_over_heads_that_go_together():
 def test_heads_that_are_zero_are_found_and_cost_nothing():
     model = wide_llama()
     silence(model, [(0, 2), (1, 1)])
-    trial = trial_of(model)
+    trial = trial_of(model, method="reconstruction")
     assert sorted(trial.heads) == [(0, 2), (1, 1)]
     np.testing.assert_allclose(trial.gated, trial.intact, atol=1e-6)
     np.testing.assert_allclose(trial.repaired, trial.intact, atol=1e-4)
@@ -106,20 +107,26 @@ def test_findings_compare_with_random_heads_and_with_no_repair():
     )
     assert "Repair lowers the loss increase" in good
     assert good.endswith("the choice costs less.")
-    assert "increases by 0.1 [0.1, 0.1] without repair" in bad
-    assert "Repair makes it worse, by 0.2 [0.2, 0.2], and is left out" in bad
+    assert "increases by 0.3 [0.3, 0.3] with repair" in bad
+    assert "Repair raises the loss increase, by 0.2 [0.2, 0.2]" in bad
     assert "does not reliably lower the loss increase, by 0" in findings(0.1, 0.1, 0.2)
     assert findings(0.4, 0.3, 0.2).endswith("the choice costs more.")
     assert findings(0.4, 0.2, 0.2).endswith("the choice costs not clearly less.")
 
 
-def test_a_repair_that_harms_is_not_used():
+def test_a_repair_is_used_unless_windows_left_out_speak_against_it():
     trial = trial_of(tiny_causal_model("Llama"))
+    assert trial.repair.strength != NO_REPAIR
+    # What the held-out windows show is told, and decides nothing.
     harmed = dataclasses.replace(trial, repaired=trial.gated + 1.0)
-    assert not harmed.repair_helps
-    assert harmed.prune(timing=False).manifest.repaired == ()
-    helped = dataclasses.replace(trial, repaired=trial.gated - 1.0)
-    assert helped.prune(timing=False).manifest.repaired == tuple(sorted({layer for layer, _ in trial.heads}))
+    assert harmed.used == "with repair"
+    assert any("Repair raises the loss increase, by 1 " in sentence for sentence in harmed.findings)
+    touched = tuple(sorted({layer for layer, _ in trial.heads}))
+    assert harmed.prune(timing=False).manifest.repaired == touched
+    bare = dataclasses.replace(trial, repair=dataclasses.replace(trial.repair, strength=NO_REPAIR))
+    assert bare.used == "without repair"
+    assert bare.prune(timing=False).manifest.repaired == ()
+    assert any(sentence.startswith("No re-fit") for sentence in bare.findings)
 
 
 def test_given_heads():

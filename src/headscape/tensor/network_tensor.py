@@ -2,14 +2,16 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import xarray
 from numpy.typing import DTypeLike, NDArray
 
 from headscape.errors import InputError
 from headscape.tensor.checks import FloatArray, as_float_array, require_axes, require_finite
+
+if TYPE_CHECKING:
+    import xarray
 
 AXES = ("query", "key", "head")
 WITHOUT_SINKS = "probs_without_sinks"
@@ -166,6 +168,8 @@ class NetworkTensor:
 
     def to_xarray(self) -> "xarray.DataArray":
         """Return an xarray.DataArray with the labels as coordinates."""
+        import xarray  # half a second, for this function alone
+
         coords: dict[str, Any] = {}
         if self.data.ndim == 3:
             coords["layer"] = ("head", [layer for layer, _ in self.heads])

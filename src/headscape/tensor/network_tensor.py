@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import lazy_loader
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
@@ -12,6 +13,8 @@ from headscape.tensor.checks import FloatArray, as_float_array, require_axes, re
 
 if TYPE_CHECKING:
     import xarray
+else:
+    xarray = lazy_loader.load("xarray")  # half a second, for one method
 
 AXES = ("query", "key", "head")
 WITHOUT_SINKS = "probs_without_sinks"
@@ -168,8 +171,6 @@ class NetworkTensor:
 
     def to_xarray(self) -> "xarray.DataArray":
         """Return an xarray.DataArray with the labels as coordinates."""
-        import xarray  # half a second, for this function alone
-
         coords: dict[str, Any] = {}
         if self.data.ndim == 3:
             coords["layer"] = ("head", [layer for layer, _ in self.heads])

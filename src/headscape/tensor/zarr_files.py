@@ -93,7 +93,8 @@ def _filled(block: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.uint8]:
 
 def _encoded(content: NDArray[np.uint8]) -> bytes:
     packed = bytes(_compressor().encode(content))
-    return packed + google_crc32c.value(packed).to_bytes(4, "little")
+    checksum: int = google_crc32c.value(packed)
+    return packed + checksum.to_bytes(4, "little")
 
 
 @cache

@@ -265,13 +265,15 @@ def _summary(rows: list[dict[str, Any]], labels: tuple[str, ...], measures: Sequ
     summary.insert(1, "centering", "full")
     present = [name for name in measures if name in frame]
     if len(summary) == len(frame):  # one window: what was measured is its own median, and its own quartiles
-        values = frame.set_index(by).loc[summary.index]
+        values: Any = frame.set_index(by).loc[summary.index]
         low = middle = high = values[present].astype(np.float64)
         notes = values["note"]
     else:
         low, middle, high = (groups[present].quantile(q) for q in (0.25, 0.5, 0.75))
         notes = groups["note"].agg(lambda of_windows: "; ".join(sorted(set(of_windows) - {""})))
-    columns = {}
     for name in present:
-        columns |= {name: middle[name], f"{name}_q25": low[name], f"{name}_q75": high[name]}
-    return pd.concat([summary, pd.DataFrame({**columns, "note": notes})], axis=1).reset_index()
+        summary[name] = middle[name]
+        summary[f"{name}_q25"] = low[name]
+        summary[f"{name}_q75"] = high[name]
+    summary["note"] = notes
+    return summary.reset_index()

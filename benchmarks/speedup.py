@@ -29,11 +29,17 @@ LOADING = (
 )
 
 
+def environment(tree: Path) -> dict[str, str]:
+    """Return the environment of a process that has a tree imported, compiled as an installed package is."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return own | {"PYTHONPATH": str(tree / "src")}
+
+
 class Side:
     """A process that has one of the two trees imported and runs what it is told."""
 
     def __init__(self, tree: Path) -> None:
-        self.environment = os.environ | {"PYTHONPATH": str(tree / "src")}
+        self.environment = environment(tree)
         self._process = subprocess.Popen(
             [sys.executable, __file__, "--serve"],
             env=self.environment,
@@ -138,8 +144,7 @@ def analyses(other: Path, repeats: int, arguments: list[str]) -> None:
 def timed(command: list[str], tree: Path) -> dict[str, float]:
     """Run Python with one of the trees, and return elapsed and processor time."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    environment = os.environ | {"PYTHONPATH": str(tree / "src")}
-    subprocess.run([sys.executable, *command], env=environment, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, *command], env=environment(tree), check=True, stdout=subprocess.DEVNULL)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"wall": wall, "cpu": cpu}
@@ -159,11 +164,14 @@ def show(name: str, runs: list[list[dict[str, float]]], wanted: str) -> None:
 
 def loading(repeats: int) -> None:
     """Print how long the default model takes to load beyond importing torch, in new processes."""
-    environment = os.environ | {"PYTHONPATH": str(OWN / "src")}
     seconds = []
     for _ in range(repeats + 1):
         found = subprocess.run(
-            [sys.executable, "-c", LOADING], env=environment, check=True, capture_output=True, text=True
+            [sys.executable, "-c", LOADING],
+            env=environment(OWN),
+            check=True,
+            capture_output=True,
+            text=True,
         )
         seconds.append(float(found.stdout.split()[-1]))
     print(

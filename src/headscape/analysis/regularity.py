@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from headscape.analysis.haar import Trees, haar, require_trees
 from headscape.analysis.holder_constants import axis_constants, mixed_constants
@@ -267,5 +267,5 @@ def _weighted_slope(at: FloatArray64, y: FloatArray64, weight: NDArray[Any], lev
     residual = y - weight @ y - slope * centered
     freedom = len(at) - 2
     error = np.sqrt(float(weight @ residual**2) / (freedom * spread))
-    half = float(stats.t.ppf((1 + level) / 2, freedom)) * error
+    half = float(special.stdtrit(freedom, (1 + level) / 2)) * error  # the quantile of Student's t
     return [slope, slope - half, slope + half]

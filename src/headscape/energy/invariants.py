@@ -6,7 +6,7 @@ one is not judged, so that one fault is named once.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,7 @@ def judge_record(
     [('causality', 19.0)]
     """
     limits = tolerances or Tolerances()
+    shared = list(_judged_mask(record, 0, causal)) if record.visible.ndim == 2 else None
     for head in range(record.n_heads):
         judge = HeadJudge(record, head, limits)
         if record.has_products:
@@ -69,11 +70,10 @@ def judge_record(
             yield judge.delocalization_bound()
         else:
             yield from judge.of_products_alone()
-        if record.kind == "self":
-            visible, place = record.visible_to(head), (record.layer, head)
-            yield judge_causality(visible, *place, causal=causal, stack=record.stack)
-            if causal:
-                yield judge_own_key(visible, *place, record.stack)
+        if shared is None:
+            yield from _judged_mask(record, head, causal)
+        else:
+            yield from (replace(judgement, head=head) for judgement in shared)
         if record.probs is None:
             if record.has_products:
                 yield judge.rank_of_products("the model's own probabilities are not known")
@@ -86,6 +86,15 @@ def judge_record(
         broken = next((j.test for j in (rows, mask) if j.status == Status.failed), "")
         yield judge.own_rank(broken)
         yield judge.recomputed(broken)
+
+
+def _judged_mask(record: AttentionRecord, head: int, causal: bool) -> Iterator[Judgement]:
+    """Test the mask of one head of self-attention."""
+    if record.kind == "self":
+        visible, place = record.visible_to(head), (record.layer, head)
+        yield judge_causality(visible, *place, causal=causal, stack=record.stack)
+        if causal:
+            yield judge_own_key(visible, *place, record.stack)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Singular values of the energy field and of the learned interaction, from small factors only (IS)."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class Spectrum:
     subject: str
     eps: float = float(np.finfo(np.float64).eps)
 
-    @property
+    @cached_property
     def variance_shares(self) -> DoubleArray:
         """The squared singular values as shares of their sum; NaN for a zero matrix."""
         squares = self.singular_values**2
@@ -79,7 +80,12 @@ class Spectrum:
         if not shares.size or np.isnan(shares[0]):
             return 0
         # The last sum may be 1 - 1e-16: never ask for more components than there are.
-        return min(int(np.searchsorted(np.cumsum(shares), share - 1e-12)) + 1, len(shares))
+        return min(int(np.searchsorted(self._cumulative, share - 1e-12)) + 1, len(shares))
+
+    @cached_property
+    def _cumulative(self) -> DoubleArray:
+        """The shares of the first 1, 2, ... components together."""
+        return np.cumsum(self.variance_shares)
 
     @property
     def k50(self) -> int:

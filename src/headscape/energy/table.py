@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
 
 from headscape.energy.measures import (
     FIELD_MEASURES,
@@ -18,6 +17,7 @@ from headscape.energy.measures import (
 )
 from headscape.energy.spectrum import Spectrum
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
+from headscape.engine.blas import one_blas_thread
 from headscape.errors import InputError
 from headscape.tensor.attention_record import AttentionRecord
 from headscape.tensor.capture import Capture
@@ -152,7 +152,7 @@ def energy_tables(
     head_rows: list[dict[str, Any]] = []
     key_rows: list[dict[str, Any]] = []
     # Matrices of L x d are too small for threads of BLAS: beside those of the engine they only wait for each other.
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         for done, found in enumerate((engine or LocalEngine()).map(measure, tasks)):
             window = tasks[done][0]
             text = {} if texts is None else {"text": texts[window]}
@@ -264,10 +264,16 @@ def _summary(rows: list[dict[str, Any]], labels: tuple[str, ...], measures: Sequ
     summary.insert(0, "n_windows", groups.size())
     summary.insert(1, "centering", "full")
     present = [name for name in measures if name in frame]
-    quartiles = {q: groups[present].quantile(q) for q in (0.25, 0.5, 0.75)}
+    if len(summary) == len(frame):  # one window: what was measured is its own median, and its own quartiles
+        values: Any = frame.set_index(by).loc[summary.index]
+        low = middle = high = values[present].astype(np.float64)
+        notes = values["note"]
+    else:
+        low, middle, high = (groups[present].quantile(q) for q in (0.25, 0.5, 0.75))
+        notes = groups["note"].agg(lambda of_windows: "; ".join(sorted(set(of_windows) - {""})))
     for name in present:
-        summary[name] = quartiles[0.5][name]
-        summary[f"{name}_q25"] = quartiles[0.25][name]
-        summary[f"{name}_q75"] = quartiles[0.75][name]
-    summary["note"] = groups["note"].agg(lambda notes: "; ".join(sorted(set(notes) - {""})))
+        summary[name] = middle[name]
+        summary[f"{name}_q25"] = low[name]
+        summary[f"{name}_q75"] = high[name]
+    summary["note"] = notes
     return summary.reset_index()

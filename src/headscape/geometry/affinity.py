@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from headscape.engine import LocalEngine, Progress, no_progress
+from headscape.engine.blas import one_blas_thread
 from headscape.errors import InputError
 
 AFFINITY_FLOOR = 1e-8
@@ -107,7 +107,7 @@ def _gram(x: NDArray[Any], axis: int, progress: Progress) -> NDArray[np.float64]
         return _block_gram(x, axis, blocked, slice(start, start + step), scale)
 
     gram = np.zeros((x.shape[axis], x.shape[axis]))
-    with threadpool_limits(1, user_api="blas"):  # the blocks have a thread each
+    with one_blas_thread():  # the blocks have a thread each
         for done, part in enumerate(LocalEngine().map(of_block, starts)):
             gram += part
             progress("initial affinity", done + 1, len(starts))

@@ -1,15 +1,14 @@
 """The random walk on an affinity: its eigenpairs for the trees, and the diffusion map for pictures."""
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
-from threadpoolctl import ThreadpoolController
 
+from headscape.engine.blas import one_blas_thread
 from headscape.errors import InputError
 from headscape.geometry.affinity import AFFINITY_FLOOR
 
@@ -196,12 +195,6 @@ def _eigh(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
     if len(matrix) > _ONE_THREAD_LIMIT:
         values, vectors = np.linalg.eigh(matrix)
         return values, vectors
-    with _blas().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         values, vectors = np.linalg.eigh(matrix)
         return values, vectors
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Find the BLAS libraries of this process once: looking for them takes longer than a small decomposition."""
-    return ThreadpoolController()

@@ -18,6 +18,9 @@ from headscape.tensor.capture import KIND, Capture, window_name
 from headscape.tensor.capture_window import Labels, write_window
 from headscape.tensor.store import Store, content_hash, software_versions
 
+KEPT_BYTES = 1 << 28
+"""Records of so many bytes stay in memory once they are written, and are not read back."""
+
 
 def capture(
     model: Any,
@@ -211,12 +214,16 @@ def _to_store(
     ) as store:
         missing = [number for number in range(len(windows)) if not store.sound(window_name(number))]
         progress("capturing", len(windows) - len(missing), len(windows))
+        kept: dict[int, list[AttentionRecord]] = {}
+        room = KEPT_BYTES
         for number, window, records in run.all(windows, list(missing)):
             with store.writing(window_name(number)) as part:
                 write_window(part, records, stack_labels(records, window.labels), run.observed)
+            if (size := _bytes(records)) <= room:
+                kept[number], room = records, room - size
             missing.remove(number)
             progress("capturing", len(windows) - len(missing), len(windows))
-    return Capture.load(path)
+    return Capture.load(path).with_records(kept)
 
 
 def stack_labels(records: Sequence[AttentionRecord], sides: Mapping[str, tuple[str, ...]]) -> Labels:
@@ -234,6 +241,13 @@ def stack_labels(records: Sequence[AttentionRecord], sides: Mapping[str, tuple[s
             found["key"] = _fitting({"input": (*before, *found["query"])}, "input", n_keys)
         labels.setdefault(record.stack, {axis: names for axis, names in found.items() if names})
     return labels
+
+
+def _bytes(records: Sequence[AttentionRecord]) -> int:
+    """Return the bytes of all arrays of some records, of those that they share once."""
+    names = ("queries", "keys", "visible", "bias", "probs", "scores")
+    arrays = {id(a): a for record in records for name in names if (a := getattr(record, name)) is not None}
+    return sum(array.nbytes for array in arrays.values())
 
 
 def _fitting(sides: Mapping[str, tuple[str, ...]], side: str, n: int) -> tuple[str, ...]:

@@ -5,9 +5,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from headscape.engine import Engine, Progress, no_progress
+from headscape.engine.blas import one_blas_thread
 from headscape.errors import InputError
 from headscape.models.anatomy import of_stack
 from headscape.models.loading import Model
@@ -194,7 +193,7 @@ def analyze(
         if isinstance(opened, Study):
             _reuse_geometry(opened, folder, context)
         # Heads are small matrices and the engine's threads work on several at once: BLAS must not add threads.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             results = StageRun(context, chosen, folder, told, asked).all()
     study = Study(context.data, results, parameters, about)
     if out is not None:

@@ -6,12 +6,11 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from threadpoolctl import threadpool_limits
-
 from headscape.energy.causality import causal_stacks
 from headscape.energy.invariants import judge_record
 from headscape.energy.judgement import Judgement, Status, Tolerances
 from headscape.engine import Progress, no_progress
+from headscape.engine.blas import one_blas_thread
 from headscape.models.forward_pass import arguments_for, evaluating, forward
 from headscape.models.lazy_torch import torch
 from headscape.models.loading import Model
@@ -58,7 +57,7 @@ def check_model(
             own.record.require_finite()
         records.append([own.record.replace(probs=None) for own in modules])
         # Heads are small matrices, for which threads of BLAS only wait for each other.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             found = list(_judge_modules(modules, causal, limits))
         found += _as_configured(model, arguments, records[-1], limits, found)
         judgements += found + _position_shift(model, arguments, records[-1], limits)

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from headscape.engine import no_progress
+from headscape.engine.blas import one_blas_thread
 from headscape.errors import InputError
 from headscape.geometry.organization import Organization
 from headscape.study.stages.context import Context
@@ -64,7 +63,7 @@ class PieceRun:
         if work.geometry is not None:
             context = _with_organization(context, work.piece, organization_of(work.geometry))
         found: dict[str, Result] = {}
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             for name in work.stages:
                 stage = self._stages[name]
                 result = found[stage.part(work.piece)] = measured(stage, context, work.piece, self._asked)

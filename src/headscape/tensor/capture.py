@@ -5,6 +5,7 @@ demand. Where queries and keys are not known, the logits or probabilities themse
 lives in memory or in a store, where each window is a part of its own.
 """
 
+import dataclasses
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from headscape.engine import LocalEngine
+from headscape.engine.blas import one_blas_thread
 from headscape.errors import FileFormatError, InputError
 from headscape.tensor.attention_record import (
     AttentionRecord,
@@ -129,6 +131,16 @@ class Capture:
             stack=parameters.get("stack"),
             heads=None if heads is None else [(layer, head) for layer, head in heads],
         )
+
+    def with_records(self, records: Mapping[int, Sequence[AttentionRecord]]) -> "Capture":
+        """Return the same capture with the records of some windows in memory: they are not read from disk."""
+        windows = [
+            dataclasses.replace(window, kept=tuple(records.get(number, ())))
+            if isinstance(window, StoredWindow)
+            else window
+            for number, window in enumerate(self._windows)
+        ]
+        return Capture(windows, self.provenance, self.stack, self._keep)
 
     @classmethod
     def from_records(
@@ -270,7 +282,7 @@ class Capture:
         """The stacks of attention, in the order in which the model calls them."""
         return tuple(dict.fromkeys(info.stack for info in self._layers))
 
-    @property
+    @cached_property
     def layers(self) -> tuple[int, ...]:
         """The layers of the selected stack."""
         return tuple(dict.fromkeys(layer for layer, _ in self.heads))
@@ -379,22 +391,8 @@ class Capture:
             return without_sinks(self.tensor(window, "probs", layers, heads))
         pairs = self._pairs(layers, heads)
         groups = [list(group) for _, group in groupby(enumerate(pairs), key=lambda one: one[1][0])]
-        first = [values for _, values in self._fields(window, groups[0], field)]
-        # The head axis is the slowest in memory: each head is written, and later read, in one run.
-        data = np.empty((len(pairs), *first[0].shape), dtype=np.float32)
-        data[: len(first)] = first
-
-        def build(group: Sequence[tuple[int, tuple[int, int]]]) -> None:
-            for index, values in self._fields(window, group, field):
-                if values.shape != data.shape[1:]:
-                    raise InputError(
-                        f"layer {group[0][1][0]} has {values.shape} queries x keys, but layer {pairs[0][0]} has "
-                        f"{data.shape[1:]}: choose layers of one size with layers=[...]."
-                    )
-                data[index] = values
-
-        for _ in LocalEngine().map(build, groups[1:]):
-            pass
+        with one_blas_thread():  # the layers have a thread each
+            data = self._built(window, field, groups)
         return NetworkTensor(
             data.transpose(1, 2, 0),
             heads=pairs,
@@ -433,6 +431,28 @@ class Capture:
         if not 0 <= window < self.n_windows:
             raise InputError(f"window must be from 0 to {self.n_windows - 1}, but is {window!r}.")
         return self._windows[window]
+
+    def _built(
+        self, window: int, field: str, groups: Sequence[Sequence[tuple[int, tuple[int, int]]]]
+    ) -> Float32Array:
+        """Return a field of the heads of some layers, (head, query, key)."""
+        first = [values for _, values in self._fields(window, groups[0], field)]
+        # The head axis is the slowest in memory: each head is written, and later read, in one run.
+        data = np.empty((sum(map(len, groups)), *first[0].shape), dtype=np.float32)
+        data[: len(first)] = first
+
+        def build(group: Sequence[tuple[int, tuple[int, int]]]) -> None:
+            for index, values in self._fields(window, group, field):
+                if values.shape != data.shape[1:]:
+                    raise InputError(
+                        f"layer {group[0][1][0]} has {values.shape} queries x keys, but layer {groups[0][0][1][0]} has "
+                        f"{data.shape[1:]}: choose layers of one size with layers=[...]."
+                    )
+                data[index] = values
+
+        for _ in LocalEngine().map(build, groups[1:]):
+            pass
+        return data
 
     def _fields(
         self, window: int, group: Sequence[tuple[int, tuple[int, int]]], field: str

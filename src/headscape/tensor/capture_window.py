@@ -101,10 +101,14 @@ class MemoryWindow:
 
 @dataclass(frozen=True)
 class StoredWindow:
-    """A window that is a finished part of a store; arrays are read when a record is asked for."""
+    """A window that is a finished part of a store; arrays are read when a record is asked for.
+
+    ``kept`` holds its records if they are in memory anyway, because they were just written: they are not read back.
+    """
 
     store: Store
     name: str
+    kept: tuple[AttentionRecord, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process reads the arrays from the store itself."""
@@ -133,6 +137,9 @@ class StoredWindow:
 
     def record(self, stack: str, layer: int) -> AttentionRecord:
         """Return one module."""
+        for record in self.kept:
+            if (record.stack, record.layer) == (stack, layer):
+                return record.replace()  # what is computed of a record is kept as long as that is
         return self._read(stack, layer)
 
     @property

@@ -2,14 +2,19 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+import lazy_loader
 import numpy as np
-import xarray
 from numpy.typing import DTypeLike, NDArray
 
 from headscape.errors import InputError
 from headscape.tensor.checks import FloatArray, as_float_array, require_axes, require_finite
+
+if TYPE_CHECKING:
+    import xarray
+else:
+    xarray = lazy_loader.load("xarray")  # half a second, for one method
 
 AXES = ("query", "key", "head")
 WITHOUT_SINKS = "probs_without_sinks"

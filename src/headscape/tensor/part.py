@@ -11,7 +11,6 @@ Only what is read is verified: one head of a window costs no more than its own c
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore, WrapperStore
 
 from headscape.errors import FileFormatError
@@ -31,6 +29,7 @@ from headscape.tensor.safe_reading import (
     regular_size,
     require_plausible,
 )
+from headscape.tensor.zarr_files import METADATA, array_files, group_file
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
@@ -88,44 +87,43 @@ class PartWriter:
     """Takes the arrays and attributes of one part while it is being written."""
 
     folder: Path
-    group: zarr.Group
     name: str
     _arrays: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _attributes: dict[str, Any] = field(default_factory=dict)
+    _files: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def array(self, name: str, data: NDArray[Any], chunks: tuple[int, ...] | None = None) -> None:
         """Write one array, compressed, with a checksum on every chunk."""
-        self.group.create_array(
-            name,
-            data=np.asarray(data, order="C"),
-            chunks=chunks or _default_chunks(data.shape, data.itemsize),
-            compressors=[ZstdCodec(level=1), Crc32cCodec()],
-        )
-        self._arrays[name] = {"shape": list(data.shape), "dtype": str(data.dtype)}
+        data = np.asarray(data, order="C")
+        before = len(self._files)
+        for path, content in array_files(data, chunks or _default_chunks(data.shape, data.itemsize)):
+            self._write(f"{name}/{path}", content)
+        written = len(self._files) - before - 1  # without the metadata
+        self._arrays[name] = {"shape": list(data.shape), "dtype": str(data.dtype), "chunks": written}
 
     def attributes(self, **values: Any) -> None:
-        """Write attributes: anything JSON can hold."""
-        self.group.update_attributes(values)
+        """Add attributes: anything JSON can hold."""
+        self._attributes.update(values)
 
     def finish(self) -> None:
-        """Write the marker: the part is complete."""
-        root = str(self.folder)
-        files = {}
-        for folder, _, names in os.walk(root):
-            for path in (os.path.join(folder, name) for name in names):
-                key = path[len(root) + 1 :].replace(os.sep, "/")
-                with open(path, "rb", buffering=0) as file:
-                    data = file.read()
-                files[key] = (len(data), file_digest(key, data))
-        for name, array in self._arrays.items():
-            array["chunks"] = sum(key.startswith(f"{name}/c") for key in files)
+        """Write the attributes and the marker: the part is complete."""
+        self._write(METADATA, group_file(self._attributes))
         marker: dict[str, Any] = {
             "format": _FORMAT,
             "name": self.name,
             "arrays": self._arrays,
-            "files": files,
+            "files": self._files,
         }
         text = json.dumps({**marker, "digest": json_digest(marker)}, sort_keys=True)
         (self.folder / MARKER).write_text(text, encoding="utf-8")
+
+    def _write(self, key: str, content: bytes) -> None:
+        """Write a file, and note its size and digest for the marker."""
+        path = self.folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(content)
+        self._files[key] = (len(content), file_digest(key, content))
 
 
 @dataclass(frozen=True)

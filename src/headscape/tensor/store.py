@@ -26,7 +26,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import zarr
 from filelock import BaseFileLock, FileLock, Timeout
 
 from headscape._version import __version__
@@ -254,7 +253,7 @@ class Store:
         partial = self.path / "parts" / f"{_PARTIAL}{uuid.uuid4().hex[:8]}-{name}"
         with explain_write_errors(final):
             try:
-                part = PartWriter(partial, zarr.open_group(partial, mode="w", zarr_format=3), name)
+                part = PartWriter(partial, name)
                 yield part
                 part.finish()
                 partial.rename(final)

@@ -1,17 +1,18 @@
 """``capture``: what is kept, what is refused, and that nothing finished is lost."""
 
 import errno
+import pickle
 
 import numpy as np
 import pytest
 import torch
-import zarr.storage
 
 import headscape as hs
 from headscape.errors import FileFormatError, InputError, ModelError, StorageError
 from headscape.recorder import capturing
 from headscape.recorder.recording import record_batch
 from headscape.tensor.fields import probs
+from headscape.tensor.part import PartWriter
 from letters import Letters
 from tiny_models import IMAGES, LENGTH, inputs_of, tiny_model, token_ids
 
@@ -234,22 +235,38 @@ def test_another_text_model_or_choice_does_not_go_into_the_same_folder(llama, tm
 
 
 def test_a_full_disk_loses_nothing_that_was_finished(llama, tmp_path, monkeypatch):
-    real, room = zarr.storage.LocalStore.set, [60]
+    real, room = PartWriter._write, [60]
 
-    async def nearly_full(self, key, value, *args, **options):
+    def nearly_full(self, key, content):
         room[0] -= 1
         if room[0] < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return await real(self, key, value, *args, **options)
+        real(self, key, content)
 
     with monkeypatch.context() as patched:
-        patched.setattr(zarr.storage.LocalStore, "set", nearly_full)
+        patched.setattr(PartWriter, "_write", nearly_full)
         with pytest.raises(StorageError, match=r"the disk is full while writing .*window-"):
             hs.capture(llama, token_ids(6), path=tmp_path / "c")
     finished = hs.Capture.load(tmp_path / "c").n_windows
     assert 1 <= finished < 6
     same(hs.capture(llama, token_ids(6)), hs.capture(llama, token_ids(6), path=tmp_path / "c"))
     assert not list((tmp_path / "c" / "parts").glob(".partial*"))
+
+
+def test_what_was_just_written_is_not_read_back(llama, tmp_path, monkeypatch):
+    plain = hs.capture(llama, token_ids(3))
+    size = sum(record.queries.nbytes + record.keys.nbytes for record in plain.records(0))
+    monkeypatch.setattr(capturing, "KEPT_BYTES", 2 * size + size // 2)
+    kept = hs.capture(llama, token_ids(3), path=tmp_path / "c")
+    same(plain, kept)
+    same(plain, hs.Capture.load(tmp_path / "c"))
+    for chunk in (tmp_path / "c/parts").rglob("keys-0/c.*"):
+        chunk.unlink()
+    for window in (0, 1):
+        np.testing.assert_array_equal(kept.record(window, 0).keys, plain.record(window, 0).keys)
+    for elsewhere, window in ((kept, 2), (pickle.loads(pickle.dumps(kept)), 0)):
+        with pytest.raises(FileFormatError, match="keys-0"):
+            elsewhere.record(window, 0)
 
 
 def test_a_file_where_the_folder_should_be(llama, tmp_path):

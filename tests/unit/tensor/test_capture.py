@@ -178,7 +178,7 @@ def test_only_what_is_asked_for_is_read(capture, tmp_path):
     folder = tmp_path / "c" / "parts" / "window-00000"
     for layer in (0, 2):
         shutil.rmtree(folder / f"queries-{layer}")
-    shutil.rmtree(folder / "keys-1" / "c" / "1")  # the second key-value head of layer 1
+    (folder / "keys-1" / "c.1.0.0").unlink()  # the second key-value head of layer 1
     np.testing.assert_array_equal(
         stored.tensor(0, heads=[(1, 0), (1, 1)]).data, capture.tensor(0, heads=[(1, 0), (1, 1)]).data
     )
@@ -186,12 +186,12 @@ def test_only_what_is_asked_for_is_read(capture, tmp_path):
 
 def test_a_damaged_chunk_is_named(capture, tmp_path):
     stored = capture.save(tmp_path / "c")
-    chunk = next(p for p in (tmp_path / "c/parts/window-00001/keys-2/c").rglob("*") if p.is_file())
+    chunk = next(p for p in (tmp_path / "c/parts/window-00001/keys-2").glob("c.*"))
     raw = bytearray(chunk.read_bytes())
     raw[len(raw) // 2] ^= 0xFF
     chunk.write_bytes(raw)
     stored.tensor(0)
-    with pytest.raises(FileFormatError, match=r"window-00001 is damaged: keys-2/c/"):
+    with pytest.raises(FileFormatError, match=r"window-00001 is damaged: keys-2/c."):
         stored.tensor(1)
 
 
@@ -199,8 +199,8 @@ def test_a_lost_chunk_costs_its_part_only(capture, tmp_path):
     stored = capture.save(tmp_path / "c")
     kept, lost = (tmp_path / "c/parts" / name for name in ("window-00000", "window-00001"))
     marker = (lost / "part.json").read_bytes()
-    shutil.rmtree(lost / "queries-1/c/0")
-    with pytest.raises(FileFormatError, match=f"queries-1/c/0/0/0 is missing. Delete the folder {lost}"):
+    (lost / "queries-1/c.0.0.0").unlink()
+    with pytest.raises(FileFormatError, match=f"queries-1/c.0.0.0 is missing. Delete the folder {lost}"):
         stored.record(1, 1)
     shutil.rmtree(lost)
     before = kept.stat().st_mtime_ns

@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Without bytecode files every process that a test starts compiles the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
 # One worker per core, one thread per worker; tests set more threads where they test them.
 WORKERS ?= auto
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1

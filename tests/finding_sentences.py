@@ -243,10 +243,10 @@ def support_of(study):
 
 @says(
     "folders",
-    "{count} groups of heads stand out in the tree: {told~}. Support is the share of repetitions in which a group "
-    "comes back.",
-    "{count} group of heads stands out in the tree: {told~}. Support is the share of repetitions in which a group "
-    "comes back.",
+    "{count} groups of heads stand out in the tree: {told~}. Support is the share of repetitions (windows drawn "
+    "again, with a little noise) in which a group comes back.",
+    "{count} group of heads stands out in the tree: {told~}. Support is the share of repetitions (windows drawn "
+    "again, with a little noise) in which a group comes back.",
 )
 def named_folders(study, said):
     support, layers = support_of(study), np.array([layer for layer, _ in study.data.heads])

@@ -60,8 +60,8 @@ def _named(folders: HeadFolders) -> str:
     more = f"; and {len(found) - MOST_NAMED} smaller ones" if len(found) > MOST_NAMED else ""
     groups = "1 group of heads stands" if len(found) == 1 else f"{len(found)} groups of heads stand"
     return (
-        f"{groups} out in the tree: {'; '.join(told)}{more}. Support is the share of repetitions in which a group "
-        "comes back."
+        f"{groups} out in the tree: {'; '.join(told)}{more}. Support is the share of repetitions (windows drawn "
+        "again, with a little noise) in which a group comes back."
     )
 
 

@@ -37,7 +37,7 @@ function folderWords(index) {
   if (!inside.length) return "";
   const size = `${folders.stop[inside[0]] - folders.start[inside[0]]} heads`, [where, ...shared] = called[inside[0]].split(": ");
   if (!where.startsWith(size)) return `${called[inside[0]]} (${size})`;
-  return `In a group of ${where}${shared.length ? `, that ${shared.join(": ")}` : ""}`;
+  return `In a group of ${where}${shared.length ? `; as a group they ${shared.join(": ")}` : ""}`;
 }
 
 // What the best ranking says: when the head goes, and what it costs to switch it off with all that go before it.

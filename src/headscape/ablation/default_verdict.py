@@ -2,15 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from headscape.ablation.choices import VALIDATED
-from headscape.ablation.curves import is_random
+from headscape.ablation.curves import REPAIRED, is_random
 from headscape.analysis.intervals import bootstrap
 from headscape.output import counted
 
 if TYPE_CHECKING:
     from headscape.ablation.ablation_result import AblationStudy
 
-DEFAULT = VALIDATED
+DEFAULT = "reconstruction" + REPAIRED
 """How ``prune`` removes heads unless something else is asked for."""
 
 

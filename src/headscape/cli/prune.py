@@ -56,7 +56,7 @@ def prune(
     method: Annotated[
         str | None,
         typer.Option(
-            help="How heads are chosen: a method of ablate, or a column of --table. (default: validated)"
+            help="How heads are chosen: a method of ablate, or a column of --table. (default: reconstruction)"
         ),
     ] = None,
     repair: Annotated[
@@ -78,14 +78,14 @@ def prune(
 
     The report shows the trade-off. An interrupted run resumes when called again in the same way.
 
-    About 8 minutes for the default model on 2 cores, 4 with --sizes 0; --max-loss searches, and takes longer.
+    About 7 minutes for the default model on 2 cores, 3 with --sizes 0; --max-loss searches, and takes longer.
 
     Example:  headscape prune default --target-kv 0.8 --text book.txt -o out/smaller
     """
     check_given([model], given, runs_model="prune")
     wish = _wish(method, given)
     inputs, calibration = split_inputs(given)
-    score = _score("validated" if method is None else method, given)
+    score = _score("reconstruction" if method is None else method, given)
     if dry_run and manifest is not None:
         raise InputError("--dry-run writes nothing: leave out --manifest.")
     if not dry_run or out is not None:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscape.ablation.choices import VALIDATED
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Loss
 from headscape.ablation.rankings import Method, check_method, method_name
@@ -43,7 +42,7 @@ def pruning_trial(
     model: Any,
     inputs: Any,
     *,
-    method: Method = VALIDATED,
+    method: Method = "reconstruction",
     fraction: float | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
     target_kv: float | None = None,
@@ -72,10 +71,10 @@ def pruning_trial(
     model, inputs, calibration, windows, calibration_windows, length, sample, tokenizer, loss, seed, progress
         As for :func:`headscape.ablation_study`.
     method
-        "validated" chooses heads and repair together, for the number of heads that go, by the loss of calibration
-        windows left out (:mod:`headscape.ablation.validated_choice`). Otherwise as for :func:`headscape.rank_heads`,
-        except methods with a compensation of their own: scores add up over the heads that have to go together;
-        "reconstruction" prices them together.
+        As for :func:`headscape.rank_heads`, except methods with a compensation of their own: scores add up over the heads
+        that have to go together; "reconstruction" prices them together. "validated" chooses heads and repair together, for
+        the number of heads that go, by the loss of calibration windows left out
+        (:mod:`headscape.ablation.validated_choice`).
     fraction
         Which share of the heads may go, more than 0 and less than 1; rounded down to what can be cut out.
     heads

@@ -49,8 +49,8 @@ CHECKING = 4.0
 """Checking one window, besides the forward passes."""
 TIMED_PASSES = 30
 """Forward passes, with the tokens that are decoded, that time a model before and after pruning."""
-CHOICE_PASSES, SEARCHED = 12, 7
-"""Passes over the calibration windows that choose heads and their repair; sizes that a search tries."""
+REPAIR_PASSES, SEARCHED = 9, 7
+"""Passes over the calibration windows that choose and fit a repair; sizes that a search tries."""
 ROWS, MEASURED = 2, 3.0
 """Windows that a checkpoint is measured on; its forward pass with the measures, in plain forward passes."""
 LOADED, BYTES_A_WEIGHT = 1e8, 4
@@ -168,12 +168,12 @@ def pruning_seconds(
 ) -> float:
     """Return the expected seconds of a pruning trial, and of cutting and timing the model if it is written.
 
-    ``sizes`` are compared of two kinds; a search for a size tries some, each with a cross-validated choice.
+    ``sizes`` are compared of two kinds; a search for a size tries some, each with a cross-validated repair.
     """
     calibrating = calibration_windows or HELD_OUT
     passes = size.windows * (2 + RESUMED * (1 + RANDOM_DRAWS))
-    passes += calibrating * (2 * BACKWARD + (1 + (SEARCHED if searching else 0)) * CHOICE_PASSES)
-    passes += 2 * sizes * calibrating * 4 + recover * WINDOWS_A_STEP * BACKWARD
+    passes += calibrating * (2 * BACKWARD + (1 + (SEARCHED if searching else 0)) * REPAIR_PASSES)
+    passes += 2 * sizes * calibrating * 3 + recover * WINDOWS_A_STEP * BACKWARD
     passes += (TIMED_PASSES * (1 + 2 * sizes * CURVE_REPEATS / 5)) if written else 0
     return STARTING + passes * size.forward
 

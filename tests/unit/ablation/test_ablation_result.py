@@ -288,7 +288,7 @@ def test_three_windows_are_too_few_for_a_verdict():
 def test_says_whether_the_default_is_the_best_choice(default, other, said):
     noise = {"noise": 0.002}
     curves = {
-        "validated": curve(default, seed=1, **noise),
+        "reconstruction+repair": curve(default, seed=1, **noise),
         "osscar": curve(other, seed=2, **noise),
         "slimgpt": curve([0.5, 0.9, 1.5], seed=3, **noise),
         "random": RANDOM,
@@ -297,5 +297,5 @@ def test_says_whether_the_default_is_the_best_choice(default, other, said):
     assert said in sentence
     assert "slimgpt" not in sentence
     # Without another method there is nothing to say, nor of methods that are not the default.
-    for some in (["validated", "random"], ["osscar", "slimgpt", "random"]):
+    for some in (["reconstruction+repair", "random"], ["osscar", "slimgpt", "random"]):
         assert "the default" not in " ".join(study_of({name: curves[name] for name in some}).findings)

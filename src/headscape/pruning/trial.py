@@ -71,9 +71,9 @@ def pruning_trial(
     model, inputs, calibration, windows, calibration_windows, length, sample, tokenizer, loss, seed, progress
         As for :func:`headscape.ablation_study`.
     method
-        As for :func:`headscape.rank_heads`, except methods with a compensation of their own: scores add up over the heads
-        that have to go together; "reconstruction" prices them together. "validated" chooses heads and repair together, for
-        the number of heads that go, by the loss of calibration windows left out
+        As for :func:`headscape.rank_heads`, except methods with a compensation of their own: scores add up over the
+        heads that have to go together; "reconstruction" prices them together. "validated" chooses heads and repair
+        together, for the number of heads that go, by the loss of calibration windows left out
         (:mod:`headscape.ablation.validated_choice`).
     fraction
         Which share of the heads may go, more than 0 and less than 1; rounded down to what can be cut out.

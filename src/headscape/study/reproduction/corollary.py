@@ -80,10 +80,11 @@ def _worth_of_heads(networks: Networks, role: str) -> tuple[Observation, pd.Data
     evaluator = head_evaluator(networks, role, inputs)
     if isinstance(evaluator, HeadscapeError):
         return Observation(title, name, f"Not tested: {evaluator}", Verdict.untested), table.head(0)
-    intact, increases = evaluator.losses().mean(), []
-    for row in table.itertuples():
+    intact = evaluator.losses().mean()
+    increases: list[float] = []
+    for layer, head in table[["layer", "head"]].astype(int).itertuples(index=False):
         networks.progress(f"{role}: switching heads off", len(increases), len(table))
-        increases.append(float(evaluator.losses([(int(row.layer), int(row.head))]).mean() - intact))
+        increases.append(float(evaluator.losses([(layer, head)]).mean() - intact))
     losses = table.assign(loss_increase=increases)
     r = rank_correlation(losses["mixed_size"], losses["loss_increase"])
     found = (

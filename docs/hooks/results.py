@@ -23,6 +23,7 @@ BENCHMARKS = {
     "pruning": "Pruned models",
     "compare": "Comparisons",
     "monitor": "Training monitor",
+    "monitor-memory": "Memory of the training monitor",
     "report": "Report",
 }
 """The parts of the table of benchmarks, in its order; a part without saved results is left out."""

@@ -97,8 +97,8 @@ import headscape as hs
 from headscape.recorder import capturing
 out, real = Path(sys.argv[2]), capturing.write_window
 
-def hang_in_the_third(part, records, labels):
-    real(part, records, labels)
+def hang_in_the_third(part, records, labels, observed):
+    real(part, records, labels, observed)
     if (out / "parts" / "window-00001").exists():
         Path(sys.argv[3]).touch()
         time.sleep(600)

@@ -53,7 +53,7 @@ def nested_header(path):
 
 def chunk_deleted(path):
     hs.save_tensor(hs.NetworkTensor(X), path)
-    next(p for p in (path / "parts/tensor/data/c").rglob("*") if p.is_file()).unlink()
+    next(p for p in (path / "parts/tensor/data").rglob("c*") if p.is_file()).unlink()
     return path
 
 

@@ -112,7 +112,7 @@ def test_a_pattern_of_a_supported_folder_is_told():
     assert found.support[planted[0]] == 1
     assert "20 heads" in found.names[planted[0]]
     assert "first token (median" in found.names[planted[0]]
-    assert "first token (median" in outcome.findings[0]
+    assert "attend to the first token (support 1.00)" in outcome.findings[0]
     assert "first token" in outcome.columns["folder_name"].iloc[0]
 
 

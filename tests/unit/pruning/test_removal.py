@@ -23,7 +23,8 @@ from tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
 
 
 def close(x, y):
-    return (x - y).abs().max().item() <= 1e-5
+    # Rounding grows with the outputs, and differs between processors: 1.1e-5 was seen where they reach 3.
+    return (x - y).abs().max().item() <= 1e-5 * max(1.0, y.abs().max().item())
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -92,8 +93,15 @@ def test_follow_tells_new_alerts_and_ends_well_on_an_interrupt(tmp_path):
         longer.write_bytes(write_run(tmp_path / "long", samples=50).read_bytes())
         os.replace(longer, path)
         _wait_for(lambda: page.stat().st_mtime_ns > first)
+        # The page is written before the alerts are told: wait for them too, but not for ever.
+        limit = threading.Timer(60, process.kill)
+        limit.start()
+        out = ""
+        while "explode" not in out and (line := process.stdout.readline()):
+            out += line
+        limit.cancel()
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        out += process.communicate(timeout=60)[0]
     finally:
         process.kill()
     assert process.returncode == 0

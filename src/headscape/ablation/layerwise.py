@@ -18,7 +18,7 @@ def uniform_quotas(modules: Sequence[AttentionModule], count: int, moves: Moves)
     A step is the least that a layer loses at once: a head, or where query heads share keys a whole group or one head of
     each group. Layers that can lose no more are passed over.
     """
-    sizes = {module.layer: _least_moves(module, moves) for module in modules}
+    sizes = {module.layer: least_moves(module, moves) for module in modules}
     steps = {layer: found[0] for layer, found in sizes.items() if found}
     quotas = dict.fromkeys(sizes, 0)
     left, order = count, sorted(steps, reverse=True)
@@ -82,7 +82,7 @@ def swapped(
         best, now = min(prices), trials[prices.index(min(prices))]
 
 
-def _least_moves(module: AttentionModule, moves: Moves) -> list[int]:
+def least_moves(module: AttentionModule, moves: Moves) -> list[int]:
     """Return the sizes of the smallest moves of a layer, one after another, until it can lose no more."""
     alike, gone, found = ScorePrices(np.zeros(module.n_heads)), frozenset[int](), []
     while options := moves(module, gone, alike):

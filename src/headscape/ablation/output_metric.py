@@ -17,11 +17,14 @@ separation of what enters a layer from the gradients behind it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headscape.ablation.activations import signals_by_batch, token_products
+from headscape.ablation.activations import LayerSignals, layer_signals, token_products
+from headscape.ablation.greedy import Prices
 from headscape.ablation.head_evaluator import HeadEvaluator
-from headscape.ablation.moments import Moments
+from headscape.ablation.moments import Moments, total
+from headscape.ablation.scores.reconstruction import ReconstructionPrices
 from headscape.models.lazy_torch import torch
 
 
@@ -32,18 +35,31 @@ class OutputMetric:
     moments: Moments
     fisher: torch.Tensor
 
+    @classmethod
+    def of(cls, signals: LayerSignals) -> OutputMetric:
+        """Return the metric of a layer with these activations and gradients."""
+        fisher = [token_products(gradients, gradients) for gradients in signals.gradients]
+        return cls(total(Moments.of(some) for some in signals.activations), torch.stack(fisher).sum(dim=0))
 
-def output_metrics(evaluator: HeadEvaluator) -> dict[int, OutputMetric]:
-    """Return the metric of every layer.
+
+@dataclass(frozen=True, eq=False)
+class IntactPrices:
+    """What the layers of the intact model pay for being without heads: token by token, and in a metric."""
+
+    reconstruction: Mapping[int, Prices]
+    metrics: Mapping[int, OutputMetric]
+
+
+def intact_prices(evaluator: HeadEvaluator) -> IntactPrices:
+    """Return the prices of all layers.
 
     Notes
     -----
-    One forward and one backward pass over the windows. Memory: two matrices a layer.
+    One forward and one backward pass over the windows. Memory: that of the activations and gradients of all tokens.
     """
-    found: dict[int, OutputMetric] = {}
-    for layer, activations, gradients in signals_by_batch(evaluator):
-        moments, fisher = Moments.of(activations), token_products(gradients, gradients)
-        if layer in found:
-            moments, fisher = found[layer].moments + moments, found[layer].fisher + fisher
-        found[layer] = OutputMetric(moments, fisher)
-    return found
+    signals, prices, metrics = layer_signals(evaluator), {}, {}
+    for layer, projection in evaluator.projections.items():
+        found = signals.pop(layer)
+        metrics[layer] = OutputMetric.of(found)
+        prices[layer] = ReconstructionPrices(found, projection)
+    return IntactPrices(prices, metrics)

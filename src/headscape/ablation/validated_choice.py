@@ -1,19 +1,25 @@
 """Choice of heads and repair together, by the loss of calibration windows that each fit has left out.
 
-Layers are visited one after another, each on what the pruned and repaired layers before it give. A plan says how many
-heads a layer loses and what removing some of them costs:
+Layers are visited one after another, each on what the pruned and repaired layers before it give. A plan says which
+heads a layer loses:
 
-| plan | heads of a layer | price |
+| plan | heads of a layer | which |
 |---|---|---|
-| uniform | the same number each | squared change of the output (OSSCAR, arXiv 2403.12983) |
-| global | as the cheapest moves of the whole intact network fall | squared change in the metric of the loss |
-| between | halfway between the two | the same |
+| uniform | the same number each | the cheapest in squared change of the output (OSSCAR, arXiv 2403.12983) |
+| metric | as the cheapest of the whole intact network fall | the cheapest in the metric of the loss |
+| half metric | halfway between these two numbers | the same |
+| reconstruction | those that "reconstruction" takes | |
+| counts | as many as "reconstruction" takes | the cheapest in squared change of the output |
+| half counts | halfway between that number and the same number each | the same |
 
-The metric is that of :mod:`headscape.ablation.output_metric`. In every layer the cheapest moves are taken one after
-another, then heads are swapped while that lowers the price. Where heads go in units, plans may fall short of the number
-asked for by different numbers; those that fall far short are left out. Plans are compared first, at one strength of the
-repair, then strengths under the best plan, then targets (:mod:`headscape.ablation.ridge_fit`). The uniform plan with
-the target 0 is OSSCAR, so that the choice departs from the best published method only where windows left out say so.
+"reconstruction" (:mod:`headscape.ablation.scores.reconstruction`) and the metric
+(:mod:`headscape.ablation.output_metric`) weigh changes by the gradients of the intact model. Which of them tells best
+what a layer can lose depends on the model, the number of heads and the amount of text, so that windows left out decide.
+Where a plan asks for a number, the cheapest moves of a layer are taken one after another, then heads are swapped while
+that lowers the price. Where heads go in units, plans may fall short of the number asked for by different numbers; those
+that fall far short are left out. Plans are compared first, at one strength of the repair, then strengths under the best
+plan, then targets (:mod:`headscape.ablation.ridge_fit`). The uniform plan with the target 0 is OSSCAR, so that the
+choice departs from the best published method only where windows left out say so.
 """
 
 from __future__ import annotations
@@ -23,13 +29,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headscape.ablation.greedy import Moves, greedy_removal, single_heads
+from headscape.ablation.greedy import Moves, Prices, greedy_removal, single_heads
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.layer_pass import Decide, LayerPasses
-from headscape.ablation.layerwise import uniform_quotas
+from headscape.ablation.layerwise import least_moves, uniform_quotas
 from headscape.ablation.moments import Moments, left_out, total
 from headscape.ablation.obs import BrainSurgeon
-from headscape.ablation.output_metric import OutputMetric, output_metrics
+from headscape.ablation.output_metric import IntactPrices, intact_prices
 from headscape.ablation.repair import Repair
 from headscape.ablation.repair_choice import (
     START,
@@ -42,17 +48,21 @@ from headscape.ablation.ridge_fit import NO_REPAIR, Strength, Weights, refitted
 from headscape.ablation.rivals import Choice, interleaved
 from headscape.models.lazy_torch import torch
 
-UNIFORM, GLOBAL = "uniform", "global"
+UNIFORM, RECONSTRUCTION = "uniform", "reconstruction"
 FULL = 0.9
 """A plan that removes less than this share of what the fullest does is not compared: removing little costs little."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How many heads every layer loses, and the metric of the layers' outputs (none: all outputs count alike)."""
+    """How many heads every layer loses, and the metric of the layers' outputs (none: all outputs count alike).
+
+    ``heads`` are which ones, where that is known beforehand.
+    """
 
     quotas: Mapping[int, int]
     metrics: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    heads: Mapping[int, Sequence[int]] | None = None
 
     @property
     def layers(self) -> list[int]:
@@ -64,7 +74,7 @@ def validated_choice(
     evaluator: HeadEvaluator,
     count: int,
     moves: Moves = single_heads,
-    metrics: Mapping[int, OutputMetric] | None = None,
+    intact: IntactPrices | None = None,
 ) -> Choice:
     """Return the heads that go and the repair, both chosen by the loss of windows left out.
 
@@ -76,15 +86,15 @@ def validated_choice(
         How many heads go at most.
     moves
         Which heads may go together: :func:`single_heads`, :func:`removable_units`, or whole groups.
-    metrics
-        Those of the evaluator's layers (:func:`output_metrics`), if they are there already.
+    intact
+        Prices of the intact model on the evaluator's windows, if they are there already.
 
     Notes
     -----
     A forward and a backward pass over the windows, and one forward pass per plan, strength and target. From a single
     window nothing can be left out: then the first plan is taken, without repair.
     """
-    plans = removal_plans(evaluator, count, moves, metrics)
+    plans = removal_plans(evaluator, count, moves, intact)
     search = _Search(evaluator, moves, LayerPasses(evaluator))
     tried, removed = {}, {}
     for name, plan in plans.items():
@@ -104,10 +114,10 @@ def planned_choice(
     moves: Moves,
     plan: str,
     strength: Strength,
-    metrics: Mapping[int, OutputMetric] | None = None,
+    intact: IntactPrices | None = None,
 ) -> Choice:
     """Return the heads that go under a plan and with a strength that are known, in one pass over the windows."""
-    planned = removal_plans(evaluator, count, moves, metrics)[plan]
+    planned = removal_plans(evaluator, count, moves, intact)[plan]
     return _Search(evaluator, moves, LayerPasses(evaluator)).fitted(planned, strength, name=plan)
 
 
@@ -115,41 +125,54 @@ def removal_plans(
     evaluator: HeadEvaluator,
     count: int,
     moves: Moves,
-    metrics: Mapping[int, OutputMetric] | None = None,
+    intact: IntactPrices | None = None,
 ) -> dict[str, Plan]:
     """Return the plans of the table at the top of this file."""
-    metrics = output_metrics(evaluator) if metrics is None else metrics
-    weighed = {layer: metric.fisher for layer, metric in metrics.items()}
+    intact = intact_prices(evaluator) if intact is None else intact
+    metrics = {layer: metric.fisher for layer, metric in intact.metrics.items()}
+    weighed = {
+        layer: BrainSurgeon(evaluator.projections[layer], metric.moments, START.ridge, metric.fisher)
+        for layer, metric in intact.metrics.items()
+    }
     uniform = uniform_quotas(evaluator.modules, count, moves)
-    cheapest = dict.fromkeys(uniform, 0)
-    prices = intact_prices(evaluator, metrics)
-    for step in greedy_removal(evaluator.modules, prices, moves, count, evaluator.progress):
-        cheapest[step.layer] += len(step.heads)
+    # Where heads go in units, halfway means a number of units.
+    unit = max(next(iter(least_moves(module, moves)), 1) for module in evaluator.modules)
+
+    def taken(prices: Mapping[int, Prices]) -> dict[int, list[int]]:
+        heads: dict[int, list[int]] = {layer: [] for layer in uniform}
+        for step in greedy_removal(evaluator.modules, prices, moves, count, evaluator.progress):
+            heads[step.layer] += step.heads
+        return heads
+
+    heads = taken(intact.reconstruction)
+    counts, by_metric = _lengths(heads), _lengths(taken(weighed))
     return {
         UNIFORM: Plan(uniform),
-        GLOBAL: Plan(cheapest, weighed),
-        "between": Plan(between(uniform, cheapest), weighed),
+        "metric": Plan(by_metric, metrics),
+        "half metric": Plan(between(uniform, by_metric, unit), metrics),
+        RECONSTRUCTION: Plan(counts, heads=heads),
+        "counts": Plan(counts),
+        "half counts": Plan(between(uniform, counts, unit)),
     }
 
 
-def intact_prices(evaluator: HeadEvaluator, metrics: Mapping[int, OutputMetric]) -> dict[int, BrainSurgeon]:
-    """Return what layers of the intact model pay for being without heads, in the metric of the loss."""
-    return {
-        layer: BrainSurgeon(evaluator.projections[layer], metric.moments, START.ridge, metric.fisher)
-        for layer, metric in metrics.items()
-    }
+def _lengths(heads: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    return {layer: len(gone) for layer, gone in heads.items()}
 
 
-def between(some: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:
-    """Return the means of two numbers a layer, rounded so that they add up to the same.
+def between(some: Mapping[int, int], others: Mapping[int, int], unit: int = 1) -> dict[int, int]:
+    """Return the means of two numbers a layer in whole units, rounded so that they add up to as much.
 
     Examples
     --------
     >>> between({0: 2, 1: 2, 2: 2}, {0: 1, 1: 2, 2: 3})
     {0: 1, 1: 2, 2: 3}
+    >>> between({0: 3, 1: 3, 2: 3}, {0: 0, 1: 3, 2: 6}, unit=3)
+    {0: 0, 1: 3, 2: 6}
     """
     sums = np.cumsum([0, *((some[layer] + others[layer]) / 2 for layer in sorted(some))])
-    return dict(zip(sorted(some), np.diff(np.floor(sums + 1e-9)).astype(int).tolist(), strict=True))
+    found = unit * np.diff(np.floor(sums / unit + 1e-9)).astype(int)
+    return dict(zip(sorted(some), found.tolist(), strict=True))
 
 
 @dataclass(eq=False)
@@ -184,8 +207,11 @@ class _Search:
             def decide(layer: int, moments: Sequence[Moments]) -> Sequence[Weights]:
                 nonlocal short
                 projection, quota = self.evaluator.projections[layer], plan.quotas[layer] + short
-                surgeon = BrainSurgeon(projection, total(moments), damping, plan.metrics.get(layer))
-                gone = surgeon.removed(modules[layer], quota, self.moves)
+                if plan.heads is None:
+                    surgeon = BrainSurgeon(projection, total(moments), damping, plan.metrics.get(layer))
+                    gone: Sequence[int] = surgeon.removed(modules[layer], quota, self.moves)
+                else:
+                    gone = plan.heads[layer]
                 self.gone[layer], short = gone, quota - len(gone)
                 return [refitted(projection, part, gone, strength) for part in left_out(list(moments))]
 

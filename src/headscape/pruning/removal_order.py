@@ -20,11 +20,10 @@ import numpy as np
 from headscape.ablation.choices import VALIDATED
 from headscape.ablation.greedy import Move, Prices, ScorePrices, greedy_removal, removable_units
 from headscape.ablation.head_evaluator import HeadEvaluator
-from headscape.ablation.output_metric import OutputMetric
+from headscape.ablation.output_metric import IntactPrices
 from headscape.ablation.rankings import Method, ranking_of
 from headscape.ablation.rivals import RIVALS
 from headscape.ablation.scores.reconstruction import reconstruction_prices
-from headscape.ablation.validated_choice import intact_prices
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.models.anatomy import AttentionModule
@@ -73,15 +72,15 @@ def require_priced(method: Method) -> None:
 
 
 def prices_of(
-    evaluator: HeadEvaluator, method: Method, metrics: Callable[[], Mapping[int, OutputMetric]]
+    evaluator: HeadEvaluator, method: Method, intact: Callable[[], IntactPrices]
 ) -> Mapping[int, Prices]:
     """Return the prices of all layers by a method; those of scores add up.
 
-    "validated" has prices of the intact model: sizes are found along their order, and the heads of a size are then
+    "validated" has the prices of "reconstruction": sizes are found along their order, and the heads of a size are then
     chosen anew (:mod:`headscape.pruning.sized_choice`).
     """
     if isinstance(method, str) and method == VALIDATED:
-        return intact_prices(evaluator, metrics())
+        return {layer: RememberedPrices(found) for layer, found in intact().reconstruction.items()}
     if isinstance(method, str) and method == "reconstruction":
         return {layer: RememberedPrices(found) for layer, found in reconstruction_prices(evaluator).items()}
     frame = ranking_of(evaluator, method).to_frame()["score"]

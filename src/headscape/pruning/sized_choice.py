@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from headscape.ablation.choices import VALIDATED
 from headscape.ablation.greedy import Moves, removable_units
 from headscape.ablation.head_evaluator import HeadEvaluator
-from headscape.ablation.output_metric import OutputMetric
+from headscape.ablation.output_metric import IntactPrices
 from headscape.ablation.rankings import Method
 from headscape.ablation.repair_choice import START
 from headscape.ablation.ridge_fit import Strength
-from headscape.ablation.validated_choice import GLOBAL, planned_choice, validated_choice
+from headscape.ablation.validated_choice import RECONSTRUCTION, planned_choice, validated_choice
 from headscape.pruning.manifest import Pairs
 from headscape.pruning.removal_order import GROUPS, UNITS, whole_groups
 
@@ -33,7 +33,7 @@ MOVES: Mapping[str, Moves] = {UNITS: removable_units, GROUPS: whole_groups}
 class Found:
     """How a size was chosen: the plan for the layers, and the strength of the repair."""
 
-    plan: str = GLOBAL
+    plan: str = RECONSTRUCTION
     strength: Strength = START
 
 
@@ -68,13 +68,13 @@ def sized_choice(
     evaluator: HeadEvaluator,
     kind: str,
     count: int,
-    metrics: Mapping[int, OutputMetric],
+    intact: IntactPrices,
     like: Found | None = None,
 ) -> SizedChoice:
     """Return the heads of a size of at most ``count`` heads; ``like`` is how another size was found."""
     if like is None:
-        choice = validated_choice(evaluator, count, MOVES[kind], metrics)
+        choice = validated_choice(evaluator, count, MOVES[kind], intact)
     else:
-        choice = planned_choice(evaluator, count, MOVES[kind], like.plan, like.strength, metrics)
+        choice = planned_choice(evaluator, count, MOVES[kind], like.plan, like.strength, intact)
     assert choice.repair.strength is not None  # both kinds of choice fit with one
     return SizedChoice(choice.heads, Found(choice.plan, choice.repair.strength))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headscape.ablation.greedy import Prices
 from headscape.ablation.head_evaluator import HeadEvaluator
-from headscape.ablation.output_metric import OutputMetric, output_metrics
+from headscape.ablation.output_metric import IntactPrices, intact_prices
 from headscape.ablation.rankings import Method
 from headscape.ablation.repair import Repair
 from headscape.ablation.repair import repair as fitted
@@ -64,14 +64,14 @@ class TrialRun:
     progress: Progress
 
     @cached_property
-    def metrics(self) -> dict[int, OutputMetric]:
-        """How much changes of every layer's output matter; for methods that choose every size anew."""
-        return output_metrics(self.calibrated)
+    def intact(self) -> IntactPrices:
+        """Prices of the intact model; for methods that choose every size anew."""
+        return intact_prices(self.calibrated)
 
     @cached_property
     def prices(self) -> Mapping[int, Prices]:
         """What layers pay for being without heads, by the method."""
-        return prices_of(self.calibrated, self.method, lambda: self.metrics)
+        return prices_of(self.calibrated, self.method, lambda: self.intact)
 
     def order(self, kind: str, count: int | None = None) -> Order:
         """Return the order of removal of a kind, up to so many heads or as far as it goes."""
@@ -96,7 +96,7 @@ class TrialRun:
         count = len(flat(steps)) if count is None else count
 
         def chosen() -> dict[str, NDArray[Any]]:
-            return sized_choice(self.calibrated, kind, count, self.metrics, like).arrays()
+            return sized_choice(self.calibrated, kind, count, self.intact, like).arrays()
 
         name = f"choice-{self.method}-{kind}-{count}{_suffix(like)}"
         arrays = self.parts.get(name, chosen)

@@ -84,7 +84,7 @@ def test_a_trial_stopped_after_any_part_gives_the_same_result(
 def test_finished_parts_are_not_computed_again(tmp_path, monkeypatch, method, checkpoints):
     model = tiny_causal_model("Llama")
     first = trial_of(model, method=method, out=tmp_path / "work")
-    computing = ("fitted", "prices_of", "output_metrics", "sized_choice", "_losses")
+    computing = ("fitted", "prices_of", "intact_prices", "sized_choice", "_losses")
     for name in (*(f"trial_run.{name}" for name in computing), "recovery._Training._step"):
         monkeypatch.setattr(f"headscape.pruning.{name}", None)
     same(trial_of(model, method=method, out=tmp_path / "work"), first)

@@ -11,7 +11,8 @@ from headscape.ablation.greedy import removable_units, single_heads
 from headscape.ablation.layer_pass import LayerPasses
 from headscape.ablation.layerwise import uniform_quotas
 from headscape.ablation.obs import BrainSurgeon
-from headscape.ablation.output_metric import output_metrics
+from headscape.ablation.output_metric import intact_prices
+from headscape.ablation.rankings import ranking_of
 from headscape.ablation.ridge_fit import NO_REPAIR, Strength
 from headscape.ablation.rivals import _Layerwise, rival_choice
 from headscape.ablation.validated_choice import Plan, _Search, removal_plans, validated_choice
@@ -22,7 +23,7 @@ IDS = token_ids(8, length=30)
 
 def test_the_metric_is_the_second_moment_of_the_gradients():
     evaluator = evidence_of(tiny_causal_model("Llama"), IDS)
-    signals, found = layer_signals(evaluator), output_metrics(evaluator)
+    signals, found = layer_signals(evaluator), intact_prices(evaluator).metrics
     for layer, metric in found.items():
         gradients = torch.cat(signals[layer].gradients).double()
         by_token = sum(torch.outer(g, g) for g in gradients)
@@ -34,7 +35,7 @@ def test_the_metric_is_the_second_moment_of_the_gradients():
 @pytest.mark.parametrize("gone", [[1], [0, 2], [1, 2, 3]])
 def test_the_price_is_the_weighed_squared_change_after_the_best_refit(gone):
     evaluator = evidence_of(tiny_causal_model("Llama"), token_ids(12, length=40))
-    projection, metric = evaluator.projections[1], output_metrics(evaluator)[1]
+    projection, metric = evaluator.projections[1], intact_prices(evaluator).metrics[1]
     x = torch.cat(layer_signals(evaluator)[1].activations).double().numpy()
     weights = projection.matrix.detach().double().numpy()
     kept = projection.columns([head for head in range(4) if head not in gone]).numpy()
@@ -73,12 +74,31 @@ def test_heads_that_do_nothing_go_first_wherever_they_are():
     model = wide_llama()
     silence(model, [(1, head) for head in range(4)])
     evaluator = evidence_of(model, continued(model, 8))
-    assert removal_plans(evaluator, 4, single_heads)["global"].quotas == {0: 0, 1: 4}
+    plans = removal_plans(evaluator, 4, single_heads)
+    assert plans["metric"].quotas == plans["counts"].quotas == {0: 0, 1: 4}
     found = validated_choice(evaluator, 4)
     assert sorted(found.heads) == [(1, head) for head in range(4)]
     with found.repair.applied(evaluator.projections):
         losses = evaluator.objective.evaluate(model).losses
     np.testing.assert_allclose(losses, evaluator.losses(), atol=1e-5)
+
+
+def test_the_plan_of_reconstruction_takes_its_heads():
+    evaluator = evidence_of(tiny_causal_model("Llama"), IDS)
+    plan = removal_plans(evaluator, 4, single_heads)["reconstruction"]
+    order = ranking_of(evaluator, "reconstruction", "reconstruction").order[:4]
+    assert plan.heads is not None
+    assert sorted((layer, head) for layer in plan.heads for head in plan.heads[layer]) == sorted(order)
+    search = _Search(evaluator, single_heads, LayerPasses(evaluator))
+    assert sorted(search.fitted(plan, Strength(0.1)).heads) == sorted(order)
+
+
+def test_halfway_between_two_plans_is_a_number_of_units():
+    evaluator = evidence_of(tiny_causal_model("Llama"), IDS)
+    plans = removal_plans(evaluator, 6, removable_units)
+    for name in ("half metric", "half counts"):
+        assert all(quota % 2 == 0 for quota in plans[name].quotas.values())
+        assert sum(plans[name].quotas.values()) == sum(plans["uniform"].quotas.values())
 
 
 def test_a_plan_that_removes_next_to_nothing_does_not_win(monkeypatch):

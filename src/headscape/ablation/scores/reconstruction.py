@@ -63,7 +63,9 @@ class ReconstructionPrices:
         self.weighed = torch.cat(signals.gradients).float() @ weights
         self.projection = projection
         gram = token_products(self.activations, self.activations)
-        self.gram = gram + ridge * float(gram.diagonal().mean()) * torch.eye(len(gram)).to(gram)
+        # Of a layer that is given nothing but 0, every scale of the ridge is as good.
+        scale = float(gram.diagonal().mean()) or 1.0
+        self.gram = gram + ridge * scale * torch.eye(len(gram)).to(gram)
 
     def price(self, gone: Sequence[int]) -> float:
         """Return the price of being without these heads."""

@@ -84,6 +84,11 @@ class Look:
     seconds: float = 0.0
     error: Exception | None = None
 
+    @property
+    def first_rows(self) -> int:
+        """How many rows of a batch are looked at: adapters need not compute the others."""
+        return self.plan.rows
+
     def see(self, call: AttentionCall) -> None:
         """Measure a call, if it is the first of a module that is wanted."""
         place = (call.group, call.layer)

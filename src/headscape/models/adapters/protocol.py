@@ -6,10 +6,10 @@ one more adapter in ``headscape.models.anatomy.ADAPTERS``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,8 @@ class Observer(Protocol):
     """Sees every attention call of a model while it is observed.
 
     One with an attribute ``only_gates`` that is true looks at group and layer alone; adapters may leave out the rest.
+    One with a number ``first_rows`` looks at the queries, keys and masks of so many rows of the batch alone: adapters
+    that compute them for the observer may leave out the other rows, and the values.
     """
 
     def see(self, call: AttentionCall) -> torch.Tensor | None:
@@ -71,6 +73,12 @@ class Observer(Protocol):
 
         Returns a factor per head, (head,) or (batch, head), for the module's output, or None to leave it.
         """
+
+
+def rows_wanted(observers: Iterable[Observer]) -> int | None:
+    """Return how many rows of a batch are enough for all observers; None if one of them looks at all."""
+    wanted: list[Any] = [getattr(observer, "first_rows", None) for observer in observers]
+    return max(wanted) if wanted and None not in wanted else None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ attention inside a kernel for a whole layer. The functions are ``scaled_dot_prod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import get_ident, local
 from typing import Any
@@ -24,7 +24,7 @@ from headscape.models.adapters.multihead import (
     multihead_forward,
     seen_multihead,
 )
-from headscape.models.adapters.protocol import AttentionCall, Observer
+from headscape.models.adapters.protocol import AttentionCall, Observer, rows_wanted
 from headscape.models.adapters.registered import registered_calls
 from headscape.models.adapters.seen_call import SeenCall, causal_mask, forget_masks, require_fit, shared_mask
 from headscape.models.lazy_torch import torch
@@ -159,6 +159,16 @@ def _show(call: SeenCall) -> list[torch.Tensor]:
     return [gate for gate in found if gate is not None]
 
 
+def _gated() -> bool:
+    """Tell whether a block that watches the running module may apply gates."""
+    return any(block.gates for block in _here.running)
+
+
+def _rows_wanted() -> int | None:
+    """Return how many rows of the batch are looked at; None for all, which gates need too."""
+    return None if _gated() else rows_wanted(block.observer for block in _here.running)
+
+
 def _scaled_dot_product(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
     given = {**dict(zip(_SDPA, args, strict=False)), **named}
     running = _here.running[-1].running[-1]
@@ -192,7 +202,7 @@ def _again(func: Any, given: Mapping[str, Any]) -> Callable[..., torch.Tensor]:
 
 def _flex(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
     name, module = _here.running[-1].running[-1]
-    call = seen_flex(func, args, named)
+    call = seen_flex(func, args, named, _rows_wanted())
     require_fit(call.queries, call.keys, call.values, f"{name or 'the model'} ({type(module).__name__})")
     gates = _show(call)
     output, *others = func(*args, **named)
@@ -201,9 +211,11 @@ def _flex(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
 
 def _multihead(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
     given = multihead_arguments(args, named)
-    call = seen_multihead(given)
+    rows = _rows_wanted()
+    with nullcontext() if rows is None else torch.no_grad():
+        call = seen_multihead(given, rows)
     gates = _show(call)
-    if not any(block.gates for block in _here.running):
+    if not _gated():
         return func(*args, **named)
     module = _here.running[-1].running[-1][1]
     return attended(given, call, gates, getattr(module, "out_proj", None))

@@ -85,7 +85,7 @@ class HeadMonitor:
     Losses, gradients and weights are bit for bit those of a run without the monitor, and no random numbers are drawn.
     With ``torch.compile`` they are equal up to rounding: compiled code shows nothing, so sampled steps run uncompiled.
     Memory while a layer is measured: its queries and keys of the sampled rows in float32, and at most 16 MiB for scores
-    and all else that is made of them, freed before the next layer. ``torch.nn.MultiheadAttention`` hides its queries and
+    and all else that is made of them, freed before the next layer. ``torch.nn.MultiheadAttention`` hides queries and
     keys: those of the sampled rows are computed once more. A direct call of ``flex_attention`` forms all their logits.
     On a GPU nothing waits for the copy of the figures, but torch's eigenvalues wait for the device once per layer.
 

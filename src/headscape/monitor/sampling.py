@@ -118,6 +118,8 @@ class Look:
         """Why a look is not complete."""
         if self.error is not None:
             return f"a measure failed ({type(self.error).__name__}: {self.error})"
+        if self.complete:
+            return "another process has none"
         if not self.found:
             return (
                 "no attention was seen. The forward pass must run inside `with monitor:`, on the model that "

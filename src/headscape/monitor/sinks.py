@@ -65,7 +65,7 @@ class Sinks:
         if self._writer is not None and self._writer.closed:
             self._guarded("file", self._reopen)
         if not self._begun:
-            self._begin(sample.step)
+            self._guarded("file", self._begin, sample.step)
         alerts: list[Alert] = []
         states = np.zeros(len(self._names), np.int8)
         if sample.phase == TRAIN:

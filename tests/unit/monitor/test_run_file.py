@@ -40,7 +40,8 @@ def alert(step):
 def test_what_is_read_is_bit_for_bit_what_was_written(tmp_path):
     values = np.array([np.pi, np.nan, np.inf, -0.0, 1e-40], np.float32)
     file = writer(tmp_path)
-    file.write(Sample(20, {"mu_K": values}, states=np.array([0, 1, 2, 0, 0], np.int8), loss=0.1, epoch=0.5))
+    states, odd = np.array([0, 1, 2, 0, 0], np.int8), {"mu_K": (1,)}
+    file.write(Sample(20, {"mu_K": values}, states=states, odd=odd, loss=0.1, epoch=0.5))
     file.write(sample(20, phase=EVAL))
     file.write_alert(alert(20))
     file.close()
@@ -48,6 +49,7 @@ def test_what_is_read_is_bit_for_bit_what_was_written(tmp_path):
     assert run.samples[0].values["mu_K"].tobytes() == values.tobytes()
     assert (run.samples[0].loss, run.samples[0].epoch) == (0.1, 0.5)
     assert run.metric("state")[0, 0].tolist() == [0, 1, 2]
+    assert run.samples[0].odd == odd
     assert run.alerts == (alert(20),)
     assert (len(run.samples), len(run.evaluations)) == (1, 1)
     assert run.table().shape == (5, 2)

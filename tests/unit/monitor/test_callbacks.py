@@ -146,3 +146,17 @@ def test_lightning_loggers_get_the_aggregates(tmp_path):
     assert run.ended
     assert any("attn/mu_K/median" in values for values in logger.found.values())
     assert any("eval_attn/mu_K/max" in values for values in logger.found.values())
+    with torch.no_grad():
+        module.model.transformer.h[1].attn.c_attn.weight[0, 0] = torch.nan
+    again = hs.HeadMonitor(module.model, every=1, stop_on=["not-finite"])
+    quiet = {
+        "enable_progress_bar": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "logger": False,
+    }
+    stopped = lightning.Trainer(
+        max_steps=4, callbacks=[again.lightning_callback()], accelerator="cpu", **quiet
+    )
+    stopped.fit(module, rows)
+    assert stopped.global_step == 1

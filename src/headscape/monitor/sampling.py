@@ -102,6 +102,10 @@ class Look:
             self.error = error
         self.seconds += time.perf_counter() - start
 
+    def fail(self, error: Exception) -> None:
+        """Take note that a call could not be read."""
+        self.error = self.error or error
+
     def note_loss(self, output: Any) -> None:
         """Keep the loss that the model itself returns, if it does."""
         loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)

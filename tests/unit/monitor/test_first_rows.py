@@ -8,10 +8,11 @@ from torch.nn.attention.flex_attention import flex_attention
 
 import headscape as hs
 from headscape.models.adapters.protocol import rows_wanted
-from headscape.models.anatomy import watched
+from headscape.models.anatomy import observed, watched
 from headscape.monitor import workspace
 from headscape.monitor.metrics import head_metrics
 from monitor_training import batch_at, peak_bytes, trainable
+from tiny_models import INLINE, tiny_model
 
 HEADS, WIDTH, BATCH = 4, 32, 6
 
@@ -91,6 +92,22 @@ def test_flex_attention_of_own_code_shows_the_sampled_rows():
     assert (few.rows, all_rows.rows) == ([(2, 2)], [(BATCH, BATCH)])
     for name, values in few.found[0].items():
         np.testing.assert_allclose(values, all_rows.found[0][name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("family", INLINE)
+def test_attention_read_at_its_softmax_shows_the_sampled_rows(family):
+    model, ids = tiny_model(family), batch_at(0, rows=BATCH)
+    padding = torch.ones_like(ids)
+    padding[0, :3] = 0
+    few, all_rows = Kept(2), Kept()
+    for observer in (few, all_rows):
+        with observed(model, observer), torch.no_grad():  # in eager code; a model that trains keeps its own
+            model(input_ids=ids, attention_mask=padding)
+    assert {rows for rows, _ in few.rows} == {2}
+    assert {rows for rows, _ in all_rows.rows} == {BATCH}
+    for found, wanted in zip(few.found, all_rows.found, strict=True):
+        for name, values in found.items():
+            np.testing.assert_allclose(values, wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 class Done(Exception):

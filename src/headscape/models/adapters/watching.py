@@ -14,7 +14,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
-from headscape.models.adapters.protocol import AttentionCall, Observer, rows_wanted
+from headscape.models.adapters.protocol import AttentionCall, Observer, rows_wanted, spared
 from headscape.models.lazy_torch import torch
 from headscape.models.stacks import LayerNumbers
 
@@ -102,26 +102,27 @@ def _shown(
         name = names.get(id(module))
         if name is None:
             continue
-        group, layer = numbers.of(name)
-        scale = terms.get("scaling")
-        hidden = _hidden_by_kernel(implementation, module, query, attention_mask, terms)
-        observer.see(
-            AttentionCall(
-                name,
-                group,
-                layer,
-                module,
-                query,
-                key,
-                value,
-                _as_tensor(attention_mask, query, key, rows_wanted([observer])),
-                terms.get("position_bias"),
-                query.shape[-1] ** -0.5 if scale is None else float(scale),
-                terms.get("softcap"),
-                terms.get("s_aux"),
-                **hidden,
+        with spared([observer]):
+            group, layer = numbers.of(name)
+            scale = terms.get("scaling")
+            hidden = _hidden_by_kernel(implementation, module, query, attention_mask, terms)
+            observer.see(
+                AttentionCall(
+                    name,
+                    group,
+                    layer,
+                    module,
+                    query,
+                    key,
+                    value,
+                    _as_tensor(attention_mask, query, key, rows_wanted([observer])),
+                    terms.get("position_bias"),
+                    query.shape[-1] ** -0.5 if scale is None else float(scale),
+                    terms.get("softcap"),
+                    terms.get("s_aux"),
+                    **hidden,
+                )
             )
-        )
     return function(module, query, key, value, attention_mask, *others, **terms)
 
 

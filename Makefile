@@ -51,7 +51,7 @@ bench-compare: $(VENV)/.dev ## compare the tiny model with copies whose differen
 bench-speedup: $(VENV)/.dev ## compare the speed with another checkout (AGAINST=DIR, 15 minutes)
 	$(BIN)/python -m benchmarks.speedup --against $(AGAINST)
 
-bench-monitor: $(VENV)/.dev ## plant faults in training runs and see what the monitor finds (15 minutes, resumes)
+bench-monitor: $(VENV)/.dev ## plant faults in training runs and see what the monitor finds (10 minutes, resumes)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.monitor_faults $(if $(TEXT),--text $(TEXT))
 
 bench-pruning: $(VENV)/.dev ## compare pruning with published methods on SmolLM2 (TEXT=file, hours, resumes)

@@ -85,6 +85,7 @@ def main() -> None:
     model = make_model(run)
     monitor = hs.HeadMonitor(model, every=run.every, path=run.out / "monitor.jsonl")
     train(model, [monitor], read_bytes(run.text), run)
+    monitor.close()
     for alert in monitor.alerts:
         print(alert)
 

@@ -48,8 +48,10 @@ def values_at(index: int, rng: np.random.Generator, faulty: bool) -> dict[str, n
     return values
 
 
-def write_run(path: Path, samples: int = 50, *, faulty: bool = True, name: str = "llama") -> Path:
-    """Write a run; a faulty one has an alert in force and one that is over."""
+def write_run(
+    path: Path, samples: int = 50, *, faulty: bool = True, name: str = "llama", odd: bool = False
+) -> Path:
+    """Write a run; a faulty one has an alert in force and one that is over; of an odd one the last value is so."""
     rng = np.random.default_rng(0)
     shapes = [LayerShape("self", layer, HEADS) for layer in range(LAYERS)]
     writer = RunWriter(path, shapes, recorded_metrics(METRICS), {"every": EVERY, "rows": 2, "model": name})
@@ -60,9 +62,11 @@ def write_run(path: Path, samples: int = 50, *, faulty: bool = True, name: str =
             states[2 * HEADS + 3] = 2
         if faulty and 10 <= index < 15:
             states[[3 * HEADS + 1, 3 * HEADS + 4]] = 2
-        writer.write(
-            Sample(step, values_at(index, rng, faulty), states=states, loss=3.0, time=1e9 + step, seconds=0.1)
-        )
+        of_sample = {"states": states, "loss": 3.0, "time": 1e9 + step, "seconds": 0.1}
+        values = values_at(index, rng, faulty)
+        if odd and index == samples - 1:
+            states[8], values["logit_max"][8], of_sample["odd"] = 1, 120.0, {"logit_max": (8,)}
+        writer.write(Sample(step, values, **of_sample))
         if faulty and index == 10:
             writer.write_alert(heads_are_equal(step, step - 100))
         if faulty and index == 42:

@@ -1,5 +1,6 @@
 """Short training runs of tiny models, for tests of the monitor."""
 
+import numpy as np
 import torch
 
 from tiny_models import VOCAB, tiny_causal_model
@@ -45,3 +46,12 @@ def forward(model, ids, monitor=None, context=None):
         return model(input_ids=ids, labels=ids).loss
     with monitor:
         return model(input_ids=ids, labels=ids).loss
+
+
+def peak_bytes(action):
+    """Return by how much the tensors of a function grow at its peak."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        action()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return max(np.cumsum([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]))

@@ -7,7 +7,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 DIRECTIVE = re.compile(
-    r"^<!-- (benchmarks|table|claims|details|times|commands)(?:: (\S+))? -->$", re.MULTILINE
+    r"^<!-- (benchmarks|measures|table|claims|details|times|commands)(?:: (\S+))? -->$", re.MULTILINE
 )
 PICTURES = ROOT / "docs" / "images" / "findings"
 BENCHMARKS = {
@@ -42,6 +42,10 @@ def _render(match: re.Match[str]) -> str:
         paths = {title: ROOT / argument / f"{part}.json" for part, title in BENCHMARKS.items()}
         found = {title: json.loads(path.read_text()) for title, path in paths.items() if path.exists()}
         return _benchmarks(found)
+    if kind == "measures":
+        return _measures(
+            [json.loads((ROOT / path).read_text(encoding="utf-8")) for path in argument.split(",")]
+        )
     data = json.loads((ROOT / argument).read_text(encoding="utf-8"))
     reproduced = {"claims": _claims, "details": _details, "times": _times}
     if kind in reproduced:
@@ -129,6 +133,14 @@ def _benchmarks(parts: dict[str, dict[str, Any]]) -> str:
         where = f"Measured on:\n\n{where}"
     columns = ["what", "headscape", "baseline", "ratio (range)", "memory: headscape / baseline", "wanted"]
     return f"{where}\n\n{_table([*columns, 'baseline is'], rows)}"
+
+
+def _measures(parts: list[dict[str, Any]]) -> str:
+    """Return a table of sizes and times without a baseline, and where they were measured."""
+    lines = [_benchmark(row) for data in parts for row in data["rows"]]
+    machines = dict.fromkeys(_machine(data["machine"]) for data in parts)
+    table = _table(["what", "measured", "remark"], [[line[0], line[1], line[-1]] for line in lines])
+    return f"{table}\n\nMeasured on {'; '.join(machines)}."
 
 
 def _machine(machine: dict[str, Any]) -> str:

@@ -97,7 +97,7 @@ def test_follow_tells_new_alerts_and_ends_well_on_an_interrupt(tmp_path):
         limit = threading.Timer(60, process.kill)
         limit.start()
         out = ""
-        while "explode" not in out and (line := process.stdout.readline()):
+        while "exploding" not in out and (line := process.stdout.readline()):
             out += line
         limit.cancel()
         process.send_signal(signal.SIGINT)
@@ -105,7 +105,7 @@ def test_follow_tells_new_alerts_and_ends_well_on_an_interrupt(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 0
-    assert out.count("attention logits explode since step 2000") == 1
+    assert out.count("exploding attention logits since step 2000") == 1
 
 
 def _wait_for(condition):

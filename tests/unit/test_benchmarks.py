@@ -66,3 +66,11 @@ def test_rooms_measured_on_different_machines_are_told_apart():
     assert same.startswith("Measured on any, 2 cores, Python 3.11.")
     assert "- Energy: any, 2 cores, Python 3.11, 2026-01-02" in told
     assert "| transform | 2 s |  |  | 3 MiB |" in told
+
+
+def test_the_guide_of_the_monitor_shows_what_it_costs():
+    shown = results_hook().on_page_markdown((ROOT / "docs" / "guides" / "monitor.md").read_text())
+    for part in ("monitor", "monitor-memory"):
+        for row in saved(part):
+            assert f"| {row.name} | {row.value:.3g} {row.unit} | {row.note} |" in shown
+    assert "Measured on " in shown

@@ -157,7 +157,7 @@ def _age(found: "MonitorRun") -> str:
     """Return how long ago the latest sample was taken, in words."""
     if _ended(found):
         return "the run has ended"
-    if not found.samples:
+    if not found.samples or "checkpoints" in found.header.about:
         return ""
     seconds = max(0.0, time.time() - found.samples[-1].time)
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):

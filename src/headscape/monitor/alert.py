@@ -23,7 +23,7 @@ NOT_FINITE = "not-finite"
 TITLES = {
     COLLAPSE: "energy field collapsed to rank 1",
     CONCENTRATION: "keys dominated by one token",
-    EXPLODING_LOGITS: "attention logits explode",
+    EXPLODING_LOGITS: "exploding attention logits",
     ENTROPY_COLLAPSE: "attention collapsed onto single keys",
     DEAD_HEAD: "attention no longer depends on the query",
     DUPLICATE_HEADS: "two heads compute the same attention",

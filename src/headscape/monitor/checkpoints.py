@@ -312,7 +312,7 @@ class _Replay:
     def take(self, sample: Sample) -> None:
         """Judge a sample and write it and its alerts."""
         states, alerts = self._detector.judge(sample)
-        judged = replace(sample, states=states)
+        judged = replace(sample, states=states, odd=self._detector.odd)
         self._samples.append(judged)
         self._alerts += alerts
         if self._writer is not None:

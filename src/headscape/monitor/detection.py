@@ -45,6 +45,11 @@ class Detector:
     thresholds
         Levels and memory.
 
+    Attributes
+    ----------
+    odd
+        As in :class:`~headscape.monitor.sample.Sample`, of the sample that was judged last.
+
     Notes
     -----
     Deterministic: the same samples give the same alerts, so that a resumed run picks up its memory by judging the
@@ -61,12 +66,13 @@ class Detector:
         self._mask = HeadHistory(*past, _MASK_NOISE)
         self._mask_events, self._future_events = _Events(n, t), _Events(n, t)
         self._broken = _Events(n, t)
+        self.odd: dict[str, tuple[int, ...]] = {}
         self._causal: Bools | None = None
         self._clean: int | None = None  # the last sample without NaN
 
     def judge(self, sample: Sample) -> tuple[NDArray[np.int8], list[Alert]]:
         """Return the state of every head (0 healthy, 1 watch, 2 alert) and the alerts that begin with a sample."""
-        states = np.full(len(self._heads), HEALTHY, np.int8)
+        states, self.odd = np.full(len(self._heads), HEALTHY, np.int8), {}
         found = [*self._not_finite(sample), *self._masks(sample)]
         for rule, history, events in self._events:
             verdict = _judged(rule, sample.values, history, self.thresholds)
@@ -76,14 +82,16 @@ class Detector:
                     self._alert(rule.kind, rule.metric, sample, verdict, events, new, change=rule.change)
                 )
         every = [
-            self._broken,
-            self._mask_events,
-            self._future_events,
-            *(events for _, _, events in self._events),
+            ("nonfinite", self._broken),
+            ("visible", self._mask_events),
+            ("future", self._future_events),
+            *((rule.metric, events) for rule, _, events in self._events),
         ]
-        for events in every:
+        for metric, events in every:
             states[events.seen] = np.maximum(states[events.seen], WATCH)
             states[events.active] = ALERT
+            if (odd := np.flatnonzero(events.seen & ~events.active)).size:
+                self.odd[metric] = tuple(odd.tolist())
         return states, _merged(found)
 
     def _not_finite(self, sample: Sample) -> list[Alert]:

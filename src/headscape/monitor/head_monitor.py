@@ -22,7 +22,7 @@ from headscape.monitor.alert import Alert
 from headscape.monitor.metrics import METRICS, recorded_metrics
 from headscape.monitor.monitor_run import MonitorRun, RunHeader
 from headscape.monitor.probe import plain_module, probed_modules
-from headscape.monitor.ranks import rank, reduced, world_size
+from headscape.monitor.ranks import launched, rank, reduced, world_size
 from headscape.monitor.sample import EVAL, TRAIN, Sample
 from headscape.monitor.sampling import Look, OnItsWay, SamplingPlan
 from headscape.monitor.settings import require_counts, require_modes
@@ -85,8 +85,8 @@ class HeadMonitor:
     Losses, gradients and weights are bit for bit those of a run without the monitor, and no random numbers are drawn.
     With ``torch.compile`` they are equal up to rounding: compiled code shows nothing, so sampled steps run uncompiled.
     Memory while a layer is measured: its queries and keys of the sampled rows in float32, and at most 16 MiB for scores
-    and all else that is made of them. It is freed before the next layer. ``torch.nn.MultiheadAttention`` does not show
-    its queries and keys: they are computed once more, for the whole batch.
+    and all else that is made of them, freed before the next layer. ``torch.nn.MultiheadAttention`` hides queries and
+    keys: those of the sampled rows are computed once more. A direct call of ``flex_attention`` forms all their logits.
     On a GPU nothing waits for the copy of the figures, but torch's eigenvalues wait for the device once per layer.
 
     Examples
@@ -100,6 +100,7 @@ class HeadMonitor:
     ...     optimizer.step()
     ...     optimizer.zero_grad()
     ...     monitor.step()
+    >>> monitor.close()  # doctest: +SKIP
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class HeadMonitor:
         inputs: Mapping[str, Any] | None = None,
     ) -> None:
         require_counts(every=every, rows=rows, queries=1 if queries is None else queries)
-        require_modes(reduce, stop_on, world_size())
+        require_modes(reduce, stop_on, launched())
         self.model, self.every, self.metrics = model, every, tuple(metrics)
         self.thresholds = Thresholds() if thresholds is None else thresholds
         recorded = recorded_metrics(metrics)
@@ -150,8 +151,6 @@ class HeadMonitor:
         self._pending: list[tuple[Sample, OnItsWay]] = []
         self._warned = False
         self._inside, self._started = 0.0, 0.0
-
-    # -- plain PyTorch ---------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self.start_looking()
@@ -197,8 +196,6 @@ class HeadMonitor:
         self._collect(wait=True)
         self._sinks.close(self._step)
 
-    # -- results ---------------------------------------------------------------------------------------------
-
     @property
     def alerts(self) -> list[Alert]:
         """The alerts so far, in order."""
@@ -242,8 +239,6 @@ class HeadMonitor:
     def overhead(self) -> float:
         """Share of the time since the first step that was spent inside the monitor; NaN before it."""
         return self._inside / (time.perf_counter() - self._started) if self._started else float("nan")
-
-    # -- for callbacks ---------------------------------------------------------------------------------------
 
     def callback(self) -> MonitorTrainerCallback:
         """Return a callback for Hugging Face's ``Trainer``.
@@ -290,8 +285,6 @@ class HeadMonitor:
             self._look = look
         self._inside += time.perf_counter() - start
 
-    # -- inside ----------------------------------------------------------------------------------------------
-
     def _wanted(self, phase: str) -> bool:
         if rank() != 0 and self._reduce is None:
             return False
@@ -312,12 +305,13 @@ class HeadMonitor:
     def _finish(self, look: Look, phase: str, loss: Any, epoch: float | None) -> None:
         """Turn a look into a sample on its way."""
         self._inside += look.seconds
-        if not look.complete:
+        values = look.stacked() if look.complete else None
+        if self._reduce == "mean" and world_size() > 1 and phase == TRAIN:
+            device = next(plain_module(self.model).parameters()).device
+            values = reduced(values, self._plan.metrics, device)
+        if values is None:
             self._tell_incomplete(look)
             return
-        values = look.stacked()
-        if self._reduce == "mean" and world_size() > 1 and phase == TRAIN:
-            values = reduced(values, self._plan.metrics)
         number = look.loss if loss is None else torch.as_tensor(loss).detach()
         sample = Sample(
             step=self._step,

@@ -162,8 +162,11 @@ class MonitorRun:
 
     @property
     def overhead(self) -> float:
-        """Seconds inside the monitor over seconds between the first sample and the last; NaN for fewer than two."""
-        if len(self.samples) < 2:
+        """Seconds inside the monitor over seconds between the first sample and the last.
+
+        NaN for fewer than two samples, and for checkpoints that were measured after the run.
+        """
+        if len(self.samples) < 2 or "checkpoints" in self.header.about:
             return float("nan")
         spent = sum(sample.seconds for sample in self.samples[1:])
         return spent / max(self.samples[-1].time - self.samples[0].time, 1e-9)
@@ -228,7 +231,7 @@ def _records(
                 samples = {key: sample for key, sample in samples.items() if sample.step < step}
                 alerts = [alert for alert in alerts if alert.step < step]
             ended = kind == "end"
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             damaged.append(number)
     if damaged:
         warnings.warn(
@@ -247,7 +250,12 @@ def _sample(record: Mapping[str, Any], metrics: tuple[str, ...], n_heads: int) -
     if len(states) != n_heads or record["phase"] not in (TRAIN, EVAL):
         raise ValueError("the sample has other heads")
     numbers = {name: _number(record[name]) for name in ("loss", "epoch", "time", "seconds")}
-    return Sample(int(record["step"]), values, str(record["phase"]), states, **numbers)
+    odd = {
+        str(name): tuple(map(int, heads)) for name, heads in record.get("odd", {}).items() if name in metrics
+    }
+    if not all(0 <= head < n_heads for heads in odd.values() for head in heads):
+        raise ValueError("the sample has other heads")
+    return Sample(int(record["step"]), values, str(record["phase"]), states, odd, **numbers)
 
 
 def _unpacked(text: str, n_heads: int) -> Values:

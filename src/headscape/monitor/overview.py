@@ -81,14 +81,15 @@ def overview(run: MonitorRun, metric: str | None = None) -> Overview:
     run
         A run, also one that is going on.
     metric
-        Whose development is shown per layer; by default what the newest alert in force is about, else the entropy of
-        attention.
+        Whose development is shown per layer; by default what the newest alert in force or an odd value is about, else
+        the entropy of attention.
     """
     if metric is not None and metric not in run.metrics:
         raise InputError(f"metric must be one of {', '.join(run.metrics)}, but is {metric!r}.")
     states = run.samples[-1].states if run.samples else np.zeros(len(run.heads), np.int8)
     going_on = tuple(alert for alert in run.alerts if is_in_force(run, alert))
-    usual = [*(alert.metric for alert in going_on[::-1]), USUAL_METRIC, *run.metrics]
+    odd = run.samples[-1].odd if run.samples else {}
+    usual = [*(alert.metric for alert in going_on[::-1]), *odd, USUAL_METRIC, *run.metrics]
     wanted = metric or next(name for name in usual if name in run.metrics)
     return Overview(
         sentence=_sentence(run, states, going_on),
@@ -173,9 +174,12 @@ def _sentence(run: MonitorRun, states: NDArray[np.int8], going_on: Sequence[Aler
         share = "all heads" if wrong == n else f"{max(wrong, 1)} of {counted(n, 'head')}"
         return f"Attention is going wrong in {share}: {first.title} since step {first.since:,} ({first.where}){others}."
     if wrong or (states == WATCH).any():
-        odd = [head_label(run, int(i)) for i in np.flatnonzero(states)]
+        odd = [_odd_head(run, int(i)) for i in np.flatnonzero(states)]
         some = ", ".join(odd[:3]) + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
-        return f"Nothing is certain yet at {step}, but {len(odd)} of {counted(n, 'head')} look odd: {some}."
+        looks = "looks" if len(odd) == 1 else "look"
+        return (
+            f"Nothing is certain yet at {step}, but {len(odd)} of {counted(n, 'head')} {looks} odd: {some}."
+        )
     if run.alerts:
         last = run.alerts[-1]
         return (
@@ -183,6 +187,17 @@ def _sentence(run: MonitorRun, states: NDArray[np.int8], going_on: Sequence[Aler
             f"last at step {last.step:,} ({last.title})."
         )
     return f"Attention looks healthy: no alert in {counted(n, 'head')} up to {step}."
+
+
+def _odd_head(run: MonitorRun, place: int) -> str:
+    """Return the name of a head with the values that are odd at the latest sample."""
+    stack, layer, head = run.heads[place]
+    name = f"{stack + ' ' if len(run.stacks) > 1 else ''}layer {layer} head {head}"
+    last = run.samples[-1]
+    why = [
+        f"{metric} {last.values[metric][place]:.3g}" for metric, heads in last.odd.items() if place in heads
+    ]
+    return f"{name} ({', '.join(why)})" if why else name
 
 
 def _progress(run: MonitorRun) -> str:

@@ -102,6 +102,7 @@ class RunWriter:
                 "seconds": sample.seconds,
                 "values": {name: packed(values) for name, values in sample.values.items()},
                 "states": base64.b64encode(sample.states.astype(np.int8).tobytes()).decode(),
+                **({"odd": sample.odd} if sample.odd else {}),
             }
         )
 

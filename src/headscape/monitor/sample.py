@@ -40,6 +40,8 @@ class Sample:
         Every metric, (head,) in the order of the run's heads.
     states : (head,) int8
         0 healthy, 1 watch, 2 alert.
+    odd
+        Why heads are watched: by metric, the places of those whose value has to be seen again.
     loss, epoch
         NaN if unknown.
     time
@@ -52,6 +54,7 @@ class Sample:
     values: Mapping[str, Values]
     phase: str = TRAIN
     states: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+    odd: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     loss: float = float("nan")
     epoch: float = float("nan")
     time: float = float("nan")

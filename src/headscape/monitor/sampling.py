@@ -84,6 +84,11 @@ class Look:
     seconds: float = 0.0
     error: Exception | None = None
 
+    @property
+    def first_rows(self) -> int:
+        """How many rows of a batch are looked at: adapters need not compute the others."""
+        return self.plan.rows
+
     def see(self, call: AttentionCall) -> None:
         """Measure a call, if it is the first of a module that is wanted."""
         place = (call.group, call.layer)
@@ -96,6 +101,10 @@ class Look:
         except Exception as error:  # a measure must never end somebody's training
             self.error = error
         self.seconds += time.perf_counter() - start
+
+    def fail(self, error: Exception) -> None:
+        """Take note that a call could not be read."""
+        self.error = self.error or error
 
     def note_loss(self, output: Any) -> None:
         """Keep the loss that the model itself returns, if it does."""
@@ -113,6 +122,8 @@ class Look:
         """Why a look is not complete."""
         if self.error is not None:
             return f"a measure failed ({type(self.error).__name__}: {self.error})"
+        if self.complete:
+            return "another process has none"
         if not self.found:
             return (
                 "no attention was seen. The forward pass must run inside `with monitor:`, on the model that "

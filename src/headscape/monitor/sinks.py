@@ -65,12 +65,13 @@ class Sinks:
         if self._writer is not None and self._writer.closed:
             self._guarded("file", self._reopen)
         if not self._begun:
-            self._begin(sample.step)
+            self._guarded("file", self._begin, sample.step)
         alerts: list[Alert] = []
-        states = np.zeros(len(self._names), np.int8)
+        sample = replace(sample, states=np.zeros(len(self._names), np.int8))
         if sample.phase == TRAIN:
             states, alerts = self._detector.judge(sample)
-        sample = replace(sample, states=states, seconds=sample.seconds + perf_counter() - start)
+            sample = replace(sample, states=states, odd=self._detector.odd)
+        sample = replace(sample, seconds=sample.seconds + perf_counter() - start)
         self.latest = sample
         self._write(sample, alerts)
         if self._report is not None and rank() == 0:

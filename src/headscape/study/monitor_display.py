@@ -1,6 +1,7 @@
 """A monitored run as display data for its page; everything was measured by the monitor."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -70,15 +71,20 @@ def _layer_labels(run: MonitorRun) -> list[int]:
 
 
 def _struck(run: MonitorRun, seen: Overview) -> list[int]:
-    """Return the heads of the newest alerts, those in force first."""
-    newest = [*seen.in_force[::-1], *run.alerts[::-1]]
-    found = [run.heads.index(head) for alert in newest for head in alert.heads if head in run.heads]
-    return list(dict.fromkeys(found))
+    """Return the heads of alerts in force, heads that are watched, and those of earlier alerts; the newest first."""
+
+    def heads_of(alerts: Iterable[Alert]) -> list[int]:
+        return [run.heads.index(head) for alert in alerts for head in alert.heads if head in run.heads]
+
+    watched = np.flatnonzero(run.samples[-1].states).tolist()
+    return list(dict.fromkeys([*heads_of(seen.in_force[::-1]), *watched, *heads_of(run.alerts[::-1])]))
 
 
 def _first_metric(seen: Overview, names: list[str]) -> str:
-    newest = [*seen.in_force[::-1], *seen.alerts[::-1]]
-    return next((alert.metric for alert in newest if alert.metric in names), seen.metric)
+    """Return what is wrong or odd now, else what the newest alert was about."""
+    now = [seen.metric] if seen.state != STATES[0] else []
+    newest = [*now, *(alert.metric for alert in seen.alerts[::-1]), seen.metric]
+    return next((metric for metric in newest if metric in names), names[0])
 
 
 def _metric(name: str, values: NDArray[np.float32], run: MonitorRun) -> dict[str, Any]:

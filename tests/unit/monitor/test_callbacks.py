@@ -98,9 +98,7 @@ def test_a_trainer_resumes_in_the_same_file_and_stops_on_alerts(tmp_path):
     assert [alert.kind for alert in again.alerts] == ["not-finite"]
 
 
-def test_lightning_loggers_get_the_aggregates(tmp_path):
-    lightning = pytest.importorskip("lightning.pytorch")
-
+def lightning_module(lightning):
     class Module(lightning.LightningModule):
         def __init__(self):
             super().__init__()
@@ -115,6 +113,30 @@ def test_lightning_loggers_get_the_aggregates(tmp_path):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=1e-3)
 
+    return Module()
+
+
+def lightning_fit(lightning, module, callbacks, folder, *data, checkpoint=None, **settings):
+    settings = {
+        "max_steps": 4,
+        "logger": False,
+        "accelerator": "cpu",
+        "enable_progress_bar": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "default_root_dir": folder,
+        **settings,
+    }
+    torch.manual_seed(0)
+    rows = torch.utils.data.DataLoader(Rows(), batch_size=2)
+    trainer = lightning.Trainer(callbacks=list(callbacks), **settings)
+    trainer.fit(module, rows, *data, ckpt_path=checkpoint)
+    return trainer
+
+
+def test_lightning_loggers_get_the_aggregates(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+
     class Logger(lightning.loggers.logger.DummyLogger):
         def __init__(self):
             super().__init__()
@@ -123,26 +145,53 @@ def test_lightning_loggers_get_the_aggregates(tmp_path):
         def log_metrics(self, metrics, step=None):
             self.found[step] = metrics
 
-    module, logger = Module(), Logger()
+    module, logger = lightning_module(lightning), Logger()
     monitor = hs.HeadMonitor(module.model, every=2, path=tmp_path / "run", evaluate=True)
-    trainer = lightning.Trainer(
-        max_steps=4,
-        accumulate_grad_batches=2,
-        val_check_interval=4,
-        limit_val_batches=2,
-        callbacks=[monitor.lightning_callback()],
-        logger=logger,
-        accelerator="cpu",
-        enable_progress_bar=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        default_root_dir=tmp_path,
-    )
+    settings = {
+        "accumulate_grad_batches": 2,
+        "val_check_interval": 4,
+        "limit_val_batches": 2,
+        "logger": logger,
+    }
     rows = torch.utils.data.DataLoader(Rows(), batch_size=2)
-    trainer.fit(module, rows, rows)
+    lightning_fit(lightning, module, [monitor.lightning_callback()], tmp_path, rows, **settings)
     run = hs.MonitorRun.load(tmp_path / "run")
     assert run.steps.tolist() == [0, 2]
     assert [sample.step for sample in run.evaluations] == [2, 4]
     assert run.ended
     assert any("attn/mu_K/median" in values for values in logger.found.values())
     assert any("eval_attn/mu_K/max" in values for values in logger.found.values())
+
+
+def test_lightning_resumes_in_the_same_file_and_trains_the_same_weights(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+    weights = []
+    for monitored in (False, True):
+        module, folder = lightning_module(lightning), tmp_path / str(monitored)
+        saving = lightning.callbacks.ModelCheckpoint(folder, "{step}", every_n_train_steps=2)
+        plans = (
+            {"max_steps": 3, "enable_checkpointing": True},
+            {"max_steps": 6, "checkpoint": folder / "step=2.ckpt"},
+        )
+        for first, plan in zip((True, False), plans, strict=True):
+            callbacks = [saving] if first else []
+            if monitored:
+                monitor = hs.HeadMonitor(module.model, every=2, path=tmp_path / "run")
+                callbacks.append(monitor.lightning_callback())
+            lightning_fit(lightning, module, callbacks, tmp_path, **plan)
+        weights.append(module.state_dict())
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    run = hs.MonitorRun.load(tmp_path / "run")
+    assert run.steps.tolist() == [0, 2, 4]
+    assert run.ended
+
+
+def test_lightning_stops_on_alerts(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+    module = lightning_module(lightning)
+    with torch.no_grad():
+        module.model.transformer.h[1].attn.c_attn.weight[0, 0] = torch.nan
+    monitor = hs.HeadMonitor(module.model, every=1, stop_on=["not-finite"])
+    trainer = lightning_fit(lightning, module, [monitor.lightning_callback()], tmp_path)
+    assert trainer.global_step == 1
+    assert [alert.kind for alert in monitor.alerts] == ["not-finite"]

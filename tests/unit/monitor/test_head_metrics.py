@@ -11,6 +11,7 @@ from headscape.energy.spectrum import energy_spectrum
 from headscape.models.adapters.protocol import AttentionCall
 from headscape.monitor import workspace
 from headscape.monitor.metrics import head_metrics
+from monitor_training import peak_bytes
 
 HEADS, KV, LENGTH, D, SCALE = 4, 2, 20, 6, 0.4
 
@@ -125,14 +126,6 @@ def large_call(length, d, kv_heads=8, dtype=torch.float32, queries=None, terms=F
         bias = torch.randn(1, 8, length, length, generator=generator)
         given |= {"mask": mask, "bias": bias, "softcap": 5.0, "sinks": torch.zeros(8), "causal": False}
     return AttentionCall(**{**attention_call().__dict__, **given}), queries
-
-
-def peak_bytes(action):
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
-        action()
-    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    return max(np.cumsum([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]))
 
 
 def test_small_blocks_give_the_same_figures(monkeypatch):

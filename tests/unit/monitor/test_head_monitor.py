@@ -3,6 +3,7 @@
 import copy
 import logging
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import headscape as hs
 from headscape.errors import InputError, ModelError
 from headscape.models.transformer_xl.model import TransfoXLConfig, TransfoXLLMHeadModel
 from monitor_training import batch_at, forward, train, trainable
-from tiny_models import HEADS, LAYERS
+from tiny_models import HEADS, LAYERS, VOCAB
 
 
 def zero_queries(layer, head, begin):
@@ -176,6 +177,34 @@ def test_a_measure_that_fails_warns_once_and_training_goes_on(healthy_model, mon
     with pytest.warns(UserWarning, match="no memory.*Training goes on") as told:
         assert train(model, monitor, 3).isfinite().all()
     assert len(told) == 1
+
+
+class Changing(torch.nn.Module):
+    """Attends in a way that cannot be read after its first steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.steps = torch.nn.Embedding(VOCAB, 8 * HEADS), 0
+        self.attention = torch.nn.MultiheadAttention(8 * HEADS, HEADS, batch_first=True)
+
+    def forward(self, input_ids, labels=None):
+        x = self.embedding(input_ids)
+        if self.training:
+            self.steps += 1
+        if self.steps > 2:
+            self.attention.bias_k = self.attention.bias_v = torch.nn.Parameter(torch.zeros(1, 1, 8 * HEADS))
+        return SimpleNamespace(loss=self.attention(x, x, x)[0].square().mean())
+
+
+def test_attention_that_cannot_be_read_any_more_warns_once_and_training_goes_on():
+    model = Changing().train()
+    monitor = hs.HeadMonitor(model, every=1)
+    with pytest.warns(UserWarning, match=r"no sample of step 2.*add_bias_kv.*Training goes on") as told:
+        assert train(model, monitor, 4).isfinite().all()
+    assert len(told) == 1
+    assert monitor.run.steps.tolist() == [0, 1]
+    with pytest.raises(ModelError, match="add_bias_kv"):
+        hs.HeadMonitor(model)
 
 
 def test_a_forward_pass_outside_the_block_is_told(healthy_model):

@@ -48,6 +48,14 @@ def test_an_alert_that_is_over_is_told_as_past(tmp_path):
     assert "no longer in force" in seen.sentence
 
 
+def test_an_odd_value_is_named_before_it_is_certain(tmp_path):
+    seen = overview(MonitorRun.load(write_run(tmp_path, faulty=False, odd=True)))
+    assert (seen.state, seen.metric) == ("watch", "logit_max")
+    assert "1 of 24 heads looks odd: layer 1 head 2 (logit_max 120)" in seen.sentence
+    page = monitor_page_data(MonitorRun.load(tmp_path), "llama", str(tmp_path))
+    assert (page.first, page.metric) == (8, "logit_max")
+
+
 def test_a_run_without_samples_has_a_sentence(tmp_path):
     assert "No training step" in overview(MonitorRun.load(write_run(tmp_path, samples=0))).sentence
 

@@ -40,7 +40,8 @@ def alert(step):
 def test_what_is_read_is_bit_for_bit_what_was_written(tmp_path):
     values = np.array([np.pi, np.nan, np.inf, -0.0, 1e-40], np.float32)
     file = writer(tmp_path)
-    file.write(Sample(20, {"mu_K": values}, states=np.array([0, 1, 2, 0, 0], np.int8), loss=0.1, epoch=0.5))
+    states, odd = np.array([0, 1, 2, 0, 0], np.int8), {"mu_K": (1,)}
+    file.write(Sample(20, {"mu_K": values}, states=states, odd=odd, loss=0.1, epoch=0.5))
     file.write(sample(20, phase=EVAL))
     file.write_alert(alert(20))
     file.close()
@@ -48,6 +49,7 @@ def test_what_is_read_is_bit_for_bit_what_was_written(tmp_path):
     assert run.samples[0].values["mu_K"].tobytes() == values.tobytes()
     assert (run.samples[0].loss, run.samples[0].epoch) == (0.1, 0.5)
     assert run.metric("state")[0, 0].tolist() == [0, 1, 2]
+    assert run.samples[0].odd == odd
     assert run.alerts == (alert(20),)
     assert (len(run.samples), len(run.evaluations)) == (1, 1)
     assert run.table().shape == (5, 2)
@@ -160,9 +162,9 @@ def sinks(path, **others):
     return Sinks(RunHeader(LAYERS, metrics, {"every": 10}), Thresholds(), path, **others), metrics
 
 
-def take_both(found, first, second):
-    found.take(first)
-    found.take(second)
+def take_all(found, *samples):
+    for each in samples:
+        found.take(each)
 
 
 def test_a_full_disk_warns_once_and_what_fits_later_is_kept(tmp_path, monkeypatch):
@@ -171,7 +173,7 @@ def test_a_full_disk_warns_once_and_what_fits_later_is_kept(tmp_path, monkeypatc
     found.take(sample(0, 0.5, metrics))
     monkeypatch.setattr(run_file.os, "write", lambda file, line: usual(file, line[: len(line) // 2]))
     with pytest.warns(UserWarning, match="disk is full.*Training goes on") as told:
-        take_both(found, sample(10, 0.5, metrics), sample(20, 0.5, metrics))
+        take_all(found, sample(10, 0.5, metrics), sample(20, 0.5, metrics))
     assert len(told) == 1
     monkeypatch.setattr(run_file.os, "write", usual)
     found.take(sample(30, 0.5, metrics))
@@ -182,22 +184,36 @@ def test_a_full_disk_warns_once_and_what_fits_later_is_kept(tmp_path, monkeypatc
 
 def test_a_restart_in_memory_has_no_doubled_rows():
     found, metrics = sinks(None)
-    take_both(found, sample(0, 0.5, metrics), sample(10, 0.5, metrics))
+    take_all(found, sample(0, 0.5, metrics), sample(10, 0.5, metrics))
     found.resume()
-    take_both(found, sample(10, 0.7, metrics), sample(20, 0.7, metrics))
+    take_all(found, sample(10, 0.7, metrics), sample(20, 0.7, metrics))
     assert found.run.steps.tolist() == [0, 10, 20]
     assert found.run.metric("mu_K")[1, 0, 0] == np.float32(0.7)
 
 
-def test_a_failing_report_warns_once(tmp_path):
-    def report(values, step):
+@pytest.mark.parametrize("sink", ["report", "on_alert"])
+def test_a_failing_sink_warns_once(tmp_path, sink):
+    def fail(*_):
         raise ConnectionError("dashboard")
 
-    found, metrics = sinks(tmp_path, report=report)
-    with pytest.warns(UserWarning, match="report failed.*dashboard") as told:
-        take_both(found, sample(0, 0.5, metrics), sample(10, 0.5, metrics))
+    found, metrics = sinks(tmp_path, **{sink: fail})
+    values = (150.0, 150.0, *[0.5] * 6, 150.0, 150.0)  # two alerts
+    with pytest.warns(UserWarning, match=f"{sink} failed.*dashboard") as told:
+        take_all(found, *(sample(10 * place, value, metrics) for place, value in enumerate(values)))
     assert len(told) == 1
-    assert found.run.steps.tolist() == [0, 10]
+    assert len(found.run.samples) == len(values)
+    assert len(found.alerts) >= 2
+
+
+def test_a_run_that_was_deleted_before_it_goes_on_does_not_end_training(tmp_path):
+    found, metrics = sinks(tmp_path)
+    found.take(sample(0, 0.5, metrics))
+    found.close(10)
+    again, _ = sinks(tmp_path)
+    (tmp_path / "monitor.jsonl").write_bytes(b"lost")
+    with pytest.warns(UserWarning, match="file failed.*Training goes on"):
+        again.take(sample(10, 0.5, metrics))
+    assert again.latest.step == 10
 
 
 def test_a_closed_file_is_opened_again_by_a_further_sample(tmp_path):

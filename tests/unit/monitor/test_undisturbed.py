@@ -1,13 +1,17 @@
 """A model that is watched trains bit for bit as one that is not."""
 
 import copy
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
 import torch
 
 import headscape as hs
-from monitor_training import train, trainable
+from headscape.monitor import sampling
+from headscape.monitor.metrics import head_metrics
+from monitor_training import batch_at, train, trainable
+from tiny_models import LAYERS, VOCAB
 
 
 def trained(model, monitored, **how):
@@ -17,9 +21,8 @@ def trained(model, monitored, **how):
     monitor = hs.HeadMonitor(model, every=2) if monitored else None
     losses = train(model, monitor, **how)
     weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    gradients = torch.autograd.grad(
-        model(input_ids=torch.arange(4, 14)[None]).logits.square().sum(), list(model.parameters())
-    )
+    model(input_ids=torch.arange(4, 14)[None]).logits.square().sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
     return losses, weights, gradients, torch.get_rng_state(), monitor
 
 
@@ -39,10 +42,50 @@ def test_losses_weights_gradients_and_random_state_are_bitwise_equal(family, imp
     assert_bitwise_equal(trainable(family, attn_implementation=implementation))
 
 
-def test_gradient_checkpointing_is_undisturbed_and_each_module_seen_once():
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_is_undisturbed_and_each_module_seen_once(reentrant):
     model = trainable("GPT2")
-    model.gradient_checkpointing_enable()
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
     assert_bitwise_equal(model)
+    seen = []
+    monitor = hs.HeadMonitor(model, every=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            sampling, "head_metrics", lambda call, **how: seen.append(call.layer) or head_metrics(call, **how)
+        )
+        with monitor:  # as the callbacks do: the forward pass is computed again inside
+            model(input_ids=batch_at(0), labels=batch_at(0)).loss.backward()
+    monitor.step()
+    assert seen == list(range(LAYERS))
+    assert monitor.run.steps.tolist() == [0]
+
+
+class CheckpointedEncoder(torch.nn.Module):
+    """Torch's own attention, which hides its queries and keys, computed again in the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(32, 4, 48, batch_first=True)
+        self.embedding, self.layer = torch.nn.Embedding(VOCAB, 32), layer
+
+    def forward(self, input_ids):
+        x = torch.utils.checkpoint.checkpoint(self.layer, self.embedding(input_ids), use_reentrant=False)
+        return x.square().mean()
+
+
+def test_checkpointed_modules_of_torch_are_undisturbed():
+    """What the monitor computes must not count among the tensors that checkpointing saves."""
+    torch.manual_seed(0)
+    model, results = CheckpointedEncoder().train(), []
+    for monitored in (False, True):
+        fresh = copy.deepcopy(model)
+        monitor = hs.HeadMonitor(fresh, every=1) if monitored else nullcontext()
+        torch.manual_seed(1)
+        with monitor:
+            loss = fresh(batch_at(0))
+        loss.backward()
+        results.append([loss, *(parameter.grad for parameter in fresh.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 def test_gradient_accumulation_is_undisturbed_and_samples_its_first_batch():

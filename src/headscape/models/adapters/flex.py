@@ -22,10 +22,15 @@ def is_flex(function: Any) -> bool:
     return type(function).__name__ == "FlexAttentionHOP"
 
 
-def seen_flex(function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> SeenCall:
-    """Return queries, keys, values, and one mask that holds the bias too; O(L^2) memory a head."""
+def seen_flex(
+    function: Any, args: Sequence[Any], named: Mapping[str, Any], rows: int | None = None
+) -> SeenCall:
+    """Return queries, keys, values, and one mask that holds the bias too, of the first rows or of all of them.
+
+    O(L^2) memory a row and head.
+    """
     given = {**dict(zip(_NAMES, args, strict=False)), **named}
-    queries, keys, values = (given[name] for name in _NAMES[:3])
+    queries, keys, values = (given[name][:rows] for name in _NAMES[:3])
     scale, d = float(given["scale"]), queries.shape[-1]
     mask = _mask(given, queries, keys, scale)
     changed = mask is not None and mask.dtype != torch.bool

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from headscape.errors import ModelError
@@ -27,15 +28,17 @@ def multihead_arguments(args: Sequence[Any], named: Mapping[str, Any]) -> dict[s
     return dict(bound.arguments)
 
 
-def seen_multihead(given: Arguments) -> SeenCall:
-    """Return the queries, keys, values and masks of a call."""
+def seen_multihead(given: Arguments, rows: int | None = None) -> SeenCall:
+    """Return the queries, keys, values and masks of a call; with ``rows``, those of its first rows without values."""
     for name in ("bias_k", "static_k", "static_v"):
         if given[name] is not None:
             option = "add_bias_kv=True" if name == "bias_k" else name
             raise ModelError(
                 f"nn.MultiheadAttention with {option} cannot be observed: it attends to a key that is no token."
             )
-    queries, keys, values = _projected(given)
+    given = given if rows is None else _first_rows(given, rows)
+    queries, keys = (_projected(given, name) for name in ("query", "key"))
+    values = _projected(given, "value") if rows is None else keys[..., :0]
     padding = given["key_padding_mask"]
     if padding is not None:
         padding = padding if padding.dim() == 2 else padding[None]
@@ -111,20 +114,36 @@ def gate_heads(output: torch.Tensor, gates: Sequence[torch.Tensor]) -> torch.Ten
 _LOWEST = -9_999.0
 
 
-def _projected(given: Arguments) -> list[torch.Tensor]:
-    """Return queries, keys and values as (batch, head, token, d)."""
+def _first_rows(given: Arguments, n: int) -> Arguments:
+    """Return the arguments of the first rows of the batch, which is the second axis of what is projected."""
+    found = dict(given)
+    for name in ("query", "key", "value"):
+        found[name] = given[name][:, :n] if given[name].dim() == 3 else given[name]
+    sizes = {"attn_mask": (3, n * given["num_heads"]), "key_padding_mask": (2, n)}
+    for name, (axes, size) in sizes.items():
+        mask = given[name]
+        if (
+            mask is not None and mask.dim() == axes
+        ):  # once for all layers, so that they share what is made of it
+            found[name] = shared_mask((mask,), ("first", size), partial(_first, mask, size))
+    return found
+
+
+def _first(x: torch.Tensor, size: int) -> torch.Tensor:
+    return x[:size]
+
+
+def _projected(given: Arguments, name: str) -> torch.Tensor:
+    """Return queries, keys or values as (batch, head, token, d)."""
+    place = ("query", "key", "value").index(name)
     if given["use_separate_proj_weight"]:
-        matrices = [given[f"{name}_proj_weight"] for name in "qkv"]
+        matrix = given[f"{name[0]}_proj_weight"]
     else:
-        matrices = given["in_proj_weight"].chunk(3)
+        matrix = given["in_proj_weight"].chunk(3)[place]
     bias = given["in_proj_bias"]
-    biases = [None] * 3 if bias is None else bias.chunk(3)
-    heads = []
-    for name, matrix, added in zip(("query", "key", "value"), matrices, biases, strict=True):
-        x = given[name] if given[name].dim() == 3 else given[name][:, None]
-        projected = torch.nn.functional.linear(x, matrix, added)
-        heads.append(torch.unflatten(projected, -1, (given["num_heads"], -1)).permute(1, 2, 0, 3))
-    return heads
+    x = given[name] if given[name].dim() == 3 else given[name][:, None]
+    projected = torch.nn.functional.linear(x, matrix, None if bias is None else bias.chunk(3)[place])
+    return torch.unflatten(projected, -1, (given["num_heads"], -1)).permute(1, 2, 0, 3)
 
 
 def _mask(given: Arguments, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor | None:

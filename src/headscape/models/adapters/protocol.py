@@ -6,10 +6,10 @@ one more adapter in ``headscape.models.anatomy.ADAPTERS``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,9 @@ class Observer(Protocol):
     """Sees every attention call of a model while it is observed.
 
     One with an attribute ``only_gates`` that is true looks at group and layer alone; adapters may leave out the rest.
+    One with a number ``first_rows`` looks at the queries, keys and masks of so many rows of the batch alone: adapters
+    that compute them for the observer may leave out the other rows, and the values. One with a method ``fail(error)``
+    is told of a call that cannot be read, and the model runs on; else the error is raised.
     """
 
     def see(self, call: AttentionCall) -> torch.Tensor | None:
@@ -71,6 +74,25 @@ class Observer(Protocol):
 
         Returns a factor per head, (head,) or (batch, head), for the module's output, or None to leave it.
         """
+
+
+@contextmanager
+def spared(observers: Iterable[Observer]) -> Iterator[None]:
+    """Tell observers what goes wrong while a call is read for them, if all have a method ``fail``; else raise it."""
+    told: list[Any] = [getattr(observer, "fail", None) for observer in observers]
+    try:
+        yield
+    except Exception as error:
+        if not told or None in told:
+            raise
+        for fail in told:
+            fail(error)
+
+
+def rows_wanted(observers: Iterable[Observer]) -> int | None:
+    """Return how many rows of a batch are enough for all observers; None if one of them looks at all."""
+    wanted: list[Any] = [getattr(observer, "first_rows", None) for observer in observers]
+    return max(wanted) if wanted and None not in wanted else None
 
 
 @dataclass(frozen=True)

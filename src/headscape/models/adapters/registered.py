@@ -124,6 +124,7 @@ def registered_calls(
     model: torch.nn.Module,
     show: Callable[[SeenCall], list[torch.Tensor]],
     silence: Callable[[], AbstractContextManager[None]],
+    spare: Callable[[], AbstractContextManager[None]],
 ) -> Iterator[None]:
     """Wrap the registered methods of all modules for the length of a block; an outer block's wrapper stays."""
     with ExitStack() as stack:
@@ -131,7 +132,7 @@ def registered_calls(
             where = registration_of(module)
             if where is not None and not hasattr(getattr(module, where.method), "of_headscape"):
                 wrapper = _wrapper(
-                    module, where, f"{name or 'the model'} ({type(module).__name__})", show, silence
+                    module, where, f"{name or 'the model'} ({type(module).__name__})", show, silence, spare
                 )
                 module.__dict__[where.method] = wrapper
                 stack.callback(module.__dict__.pop, where.method)
@@ -139,7 +140,7 @@ def registered_calls(
 
 
 def _wrapper(
-    module: torch.nn.Module, where: RegisteredAttention, told: str, show: Any, silence: Any
+    module: torch.nn.Module, where: RegisteredAttention, told: str, show: Any, silence: Any, spare: Any
 ) -> Callable[..., Any]:
     own = getattr(module, where.method)
     signature, tried = inspect.signature(own), False
@@ -148,13 +149,18 @@ def _wrapper(
         nonlocal tried
         bound = signature.bind(*args, **named)
         bound.apply_defaults()
-        call = _seen(module, where, bound.arguments, told)
-        gates = show(call)
+        call, gates = None, []
+        with spare():
+            call = _seen(module, where, bound.arguments, told)
+            gates = show(call)
         with silence():
             found = own(*args, **named)
+        trying = not tried and not module.training
+        if call is None or not (gates or trying):
+            return found
         output = found[0] if isinstance(found, tuple) else found
         by_head = _by_head(output, where, told)
-        if not tried and not module.training:
+        if trying:
             _require_softmax(call, by_head, told)
             tried = True
         if not gates:

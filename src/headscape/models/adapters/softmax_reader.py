@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from headscape.models.adapters.attention_interface import MASKED_BELOW, model_configs
-from headscape.models.adapters.protocol import AttentionCall, Observer
+from headscape.models.adapters.protocol import AttentionCall, Observer, rows_wanted, spared
 from headscape.models.adapters.score_trace import ScoreTrace
 from headscape.models.lazy_torch import torch
 from headscape.models.stacks import LayerNumbers
@@ -111,9 +111,11 @@ class _Reader:
         if not _is_attention(module, scores, axis):
             return probs
         group, layer = self.numbers.of(name)
-        call = self._call(name, group, layer, module, scores, probs)
-        self._trace.clear()
-        gate = self.observer.see(call)
+        gate: torch.Tensor | None = None
+        with spared([self.observer]):
+            call = self._call(name, group, layer, module, scores, probs)
+            self._trace.clear()
+            gate = self.observer.see(call)
         return probs if gate is None else probs * gate.to(probs)[..., :, None, None]
 
     def _call(
@@ -131,10 +133,12 @@ class _Reader:
         if getattr(self.observer, "only_gates", False):
             nothing = scores.new_empty((*scores.shape[:3], 0))
             return AttentionCall(*place, nothing, values, values, None, None, 1.0, softcap=None, sinks=None)
-        visible = scores > MASKED_BELOW
-        mask = visible[:, :1] if bool((visible == visible[:, :1]).all()) else visible
         product = self._trace.product_of(scores)
         found = None if product is None else product.of_heads(scores)
+        rows = rows_wanted([self.observer])
+        scores, probs, values = scores[:rows], probs[:rows], values[:rows]
+        visible = scores > MASKED_BELOW
+        mask = visible[:, :1] if bool((visible == visible[:, :1]).all()) else visible
         if product is None or found is None:
             queries = scores.new_empty((*scores.shape[:3], 0))
             return AttentionCall(
@@ -150,10 +154,11 @@ class _Reader:
                 scores=scores,
                 probs=probs,
             )
+        queries, keys = (x[:rows] for x in found)
         with torch.no_grad():
-            bias = _bias(scores, *found, product.factor, visible)
+            bias = _bias(scores, queries, keys, product.factor, visible)
         return AttentionCall(
-            *place, *found, values, mask, bias, product.factor, softcap=None, sinks=None, probs=probs
+            *place, queries, keys, values, mask, bias, product.factor, softcap=None, sinks=None, probs=probs
         )
 
 

@@ -10,7 +10,7 @@ attention inside a kernel for a whole layer. The functions are ``scaled_dot_prod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import get_ident, local
 from typing import Any
@@ -24,7 +24,7 @@ from headscape.models.adapters.multihead import (
     multihead_forward,
     seen_multihead,
 )
-from headscape.models.adapters.protocol import AttentionCall, Observer
+from headscape.models.adapters.protocol import AttentionCall, Observer, rows_wanted, spared
 from headscape.models.adapters.registered import registered_calls
 from headscape.models.adapters.seen_call import SeenCall, causal_mask, forget_masks, require_fit, shared_mask
 from headscape.models.lazy_torch import torch
@@ -83,7 +83,7 @@ def shown_torch_calls(model: torch.nn.Module, observer: Observer, *, gates: bool
             stack.enter_context(module.register_forward_hook(_leaving(block), always_call=True))
         if not _here.blocks:
             stack.enter_context(_mode())
-        stack.enter_context(registered_calls(model, _show, _silence))
+        stack.enter_context(registered_calls(model, _show, _silence, _spared))
         _here.blocks.append(block)
         stack.callback(_here.blocks.remove, block)
         stack.callback(forget_masks)
@@ -131,13 +131,21 @@ def _mode() -> Any:
             self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
         ) -> Any:
             named = dict(kwargs or {})
+            seen: Any = None
             if _here.running and not _here.silenced and not torch.compiler.is_compiling():
                 if func is functional.scaled_dot_product_attention:
-                    return _scaled_dot_product(func, args, named)
-                if func in (functional.multi_head_attention_forward, multihead_forward):
-                    return _multihead(func, args, named)
-                if is_flex(func):
-                    return _flex(func, args, named)
+                    seen = _scaled_dot_product
+                elif func in (functional.multi_head_attention_forward, multihead_forward):
+                    seen = _multihead
+                elif is_flex(func):
+                    seen = _flex
+            if seen is None:
+                return func(*args, **named)
+            if _gated():
+                call = seen(func, args, named)
+                return _gated_output(func, args, named, call, _show(call))
+            with _spared():
+                _show(seen(func, args, named))
             return func(*args, **named)
 
     return AttentionMode()
@@ -159,13 +167,44 @@ def _show(call: SeenCall) -> list[torch.Tensor]:
     return [gate for gate in found if gate is not None]
 
 
-def _scaled_dot_product(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+def _gated() -> bool:
+    """Tell whether a block that watches the running module may apply gates."""
+    return any(block.gates for block in _here.running)
+
+
+def _spared() -> AbstractContextManager[None]:
+    """Keep what goes wrong while a call is read from a model that trains; gates need every call."""
+    return nullcontext() if _gated() else spared([block.observer for block in _here.running])
+
+
+def _rows_wanted() -> int | None:
+    """Return how many rows of the batch are looked at; None for all, which gates need too."""
+    return None if _gated() else rows_wanted(block.observer for block in _here.running)
+
+
+def _gated_output(
+    func: Any, args: Sequence[Any], named: dict[str, Any], call: SeenCall, gates: list[torch.Tensor]
+) -> Any:
+    """Return what a call returns, with gates on its heads."""
+    running = _here.running[-1].running[-1]
+    if func is not torch.nn.functional.scaled_dot_product_attention and not is_flex(func):
+        out_proj = getattr(running[1], "out_proj", None)
+        return attended(multihead_arguments(args, named), call, gates, out_proj)
+    output = func(*args, **named)
+    if not gates:
+        return output
+    if isinstance(output, tuple):  # of flex_attention
+        return (gate_heads(output[0], gates), *output[1:])
+    return gate_heads(_four_axes(output, running), gates).reshape(output.shape)
+
+
+def _scaled_dot_product(func: Any, args: Sequence[Any], named: dict[str, Any]) -> SeenCall:
     given = {**dict(zip(_SDPA, args, strict=False)), **named}
     running = _here.running[-1].running[-1]
     queries, keys, values = (_four_axes(given[name], running) for name in _SDPA[:3])
     require_fit(queries, keys, values, f"{running[0] or 'the model'} ({type(running[1]).__name__})")
     scale = given.get("scale")
-    call = SeenCall(
+    return SeenCall(
         queries,
         keys,
         values,
@@ -174,9 +213,6 @@ def _scaled_dot_product(func: Any, args: Sequence[Any], named: dict[str, Any]) -
         dropout=float(given.get("dropout_p") or 0.0),
         again=_again(func, given) if given["query"].dim() == 4 else None,
     )
-    gates = _show(call)
-    output = func(*args, **named)
-    return gate_heads(_four_axes(output, running), gates).reshape(output.shape) if gates else output
 
 
 def _again(func: Any, given: Mapping[str, Any]) -> Callable[..., torch.Tensor]:
@@ -190,23 +226,17 @@ def _again(func: Any, given: Mapping[str, Any]) -> Callable[..., torch.Tensor]:
     return again
 
 
-def _flex(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+def _flex(func: Any, args: Sequence[Any], named: dict[str, Any]) -> SeenCall:
     name, module = _here.running[-1].running[-1]
-    call = seen_flex(func, args, named)
+    call = seen_flex(func, args, named, _rows_wanted())
     require_fit(call.queries, call.keys, call.values, f"{name or 'the model'} ({type(module).__name__})")
-    gates = _show(call)
-    output, *others = func(*args, **named)
-    return (gate_heads(output, gates) if gates else output, *others)
+    return call
 
 
-def _multihead(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-    given = multihead_arguments(args, named)
-    call = seen_multihead(given)
-    gates = _show(call)
-    if not any(block.gates for block in _here.running):
-        return func(*args, **named)
-    module = _here.running[-1].running[-1][1]
-    return attended(given, call, gates, getattr(module, "out_proj", None))
+def _multihead(func: Any, args: Sequence[Any], named: dict[str, Any]) -> SeenCall:
+    rows = _rows_wanted()
+    with nullcontext() if rows is None else torch.no_grad():
+        return seen_multihead(multihead_arguments(args, named), rows)
 
 
 def _four_axes(x: torch.Tensor, running: tuple[str, Any]) -> torch.Tensor:

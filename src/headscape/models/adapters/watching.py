@@ -14,7 +14,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
-from headscape.models.adapters.protocol import AttentionCall, Observer
+from headscape.models.adapters.protocol import AttentionCall, Observer, rows_wanted, spared
 from headscape.models.lazy_torch import torch
 from headscape.models.stacks import LayerNumbers
 
@@ -102,26 +102,27 @@ def _shown(
         name = names.get(id(module))
         if name is None:
             continue
-        group, layer = numbers.of(name)
-        scale = terms.get("scaling")
-        hidden = _hidden_by_kernel(implementation, module, query, attention_mask, terms)
-        observer.see(
-            AttentionCall(
-                name,
-                group,
-                layer,
-                module,
-                query,
-                key,
-                value,
-                _as_tensor(attention_mask, query, key),
-                terms.get("position_bias"),
-                query.shape[-1] ** -0.5 if scale is None else float(scale),
-                terms.get("softcap"),
-                terms.get("s_aux"),
-                **hidden,
+        with spared([observer]):
+            group, layer = numbers.of(name)
+            scale = terms.get("scaling")
+            hidden = _hidden_by_kernel(implementation, module, query, attention_mask, terms)
+            observer.see(
+                AttentionCall(
+                    name,
+                    group,
+                    layer,
+                    module,
+                    query,
+                    key,
+                    value,
+                    _as_tensor(attention_mask, query, key, rows_wanted([observer])),
+                    terms.get("position_bias"),
+                    query.shape[-1] ** -0.5 if scale is None else float(scale),
+                    terms.get("softcap"),
+                    terms.get("s_aux"),
+                    **hidden,
+                )
             )
-        )
     return function(module, query, key, value, attention_mask, *others, **terms)
 
 
@@ -141,11 +142,15 @@ def _hidden_by_kernel(
     return {"causal": bool(causal), "window": terms.get("sliding_window") if flash and causal else None}
 
 
-def _as_tensor(mask: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | None:
-    """Return a mask as a tensor; that of flex attention is a function of places, and is asked about all of them."""
+def _as_tensor(mask: Any, query: torch.Tensor, key: torch.Tensor, rows: int | None) -> torch.Tensor | None:
+    """Return a mask as a tensor.
+
+    That of flex attention is a function of places, and is asked about all of them in the rows that are wanted.
+    """
     if mask is None or isinstance(mask, torch.Tensor):
         return mask
-    rows, n_queries, n_keys = query.shape[0], query.shape[2], key.shape[2]
+    n_rows, n_queries, n_keys = query.shape[0], query.shape[2], key.shape[2]
+    rows = n_rows if rows is None else min(rows, n_rows)
     places = [torch.arange(n, device=query.device) for n in (rows, 1, n_queries, n_keys)]
     batch, head, q, k = torch.meshgrid(*places, indexing="ij")
     visible: torch.Tensor = mask.mask_mod(batch, head, q, k)

@@ -8,7 +8,7 @@ that stays.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -37,6 +37,21 @@ class ScorePrices:
     def price(self, gone: Sequence[int]) -> float:
         """Return the sum of the scores."""
         return float(self.scores[list(gone)].sum())
+
+
+@dataclass(frozen=True, eq=False)
+class RememberedPrices:
+    """Prices that are asked for in several orders, each computed once."""
+
+    prices: Prices
+    _known: dict[frozenset[int], float] = field(default_factory=dict)
+
+    def price(self, gone: Sequence[int]) -> float:
+        """Return the price of being without these heads."""
+        key = frozenset(gone)
+        if key not in self._known:
+            self._known[key] = self.prices.price(sorted(key))
+        return self._known[key]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headscape.ablation.activations import LayerSignals, layer_signals, token_products
-from headscape.ablation.greedy import Prices
+from headscape.ablation.greedy import Prices, RememberedPrices
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.moments import Moments, total
 from headscape.ablation.scores.reconstruction import ReconstructionPrices
@@ -61,5 +61,5 @@ def intact_prices(evaluator: HeadEvaluator) -> IntactPrices:
     for layer, projection in evaluator.projections.items():
         found = signals.pop(layer)
         metrics[layer] = OutputMetric.of(found)
-        prices[layer] = ReconstructionPrices(found, projection)
+        prices[layer] = RememberedPrices(ReconstructionPrices(found, projection))
     return IntactPrices(prices, metrics)

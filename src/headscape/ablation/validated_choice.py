@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -48,7 +49,8 @@ from headscape.ablation.ridge_fit import NO_REPAIR, Strength, Weights, refitted
 from headscape.ablation.rivals import Choice, interleaved
 from headscape.models.lazy_torch import torch
 
-UNIFORM, RECONSTRUCTION = "uniform", "reconstruction"
+UNIFORM, RECONSTRUCTION, METRIC, HALF = "uniform", "reconstruction", "metric", "half"
+PLANS = (UNIFORM, METRIC, f"{HALF} {METRIC}", RECONSTRUCTION, "counts", f"{HALF} counts")
 FULL = 0.9
 """A plan that removes less than this share of what the fullest does is not compared: removing little costs little."""
 
@@ -117,8 +119,64 @@ def planned_choice(
     intact: IntactPrices | None = None,
 ) -> Choice:
     """Return the heads that go under a plan and with a strength that are known, in one pass over the windows."""
-    planned = removal_plans(evaluator, count, moves, intact)[plan]
+    planned = RemovalPlans(evaluator, count, moves, intact or intact_prices(evaluator)).plan(plan)
     return _Search(evaluator, moves, LayerPasses(evaluator)).fitted(planned, strength, name=plan)
+
+
+@dataclass(frozen=True, eq=False)
+class RemovalPlans:
+    """The plans of the table at the top of this file, each made when it is asked for."""
+
+    evaluator: HeadEvaluator
+    count: int
+    moves: Moves
+    intact: IntactPrices
+
+    def plan(self, name: str) -> Plan:
+        """Return a plan by its name."""
+        if name == UNIFORM:
+            return Plan(self._uniform)
+        if name == RECONSTRUCTION:
+            return Plan(_counts(self._reconstruction), heads=self._reconstruction)
+        taken = self._by_metric if name.endswith(METRIC) else self._reconstruction
+        quotas = _counts(taken)
+        if name.startswith(HALF):
+            # Where heads go in units, halfway means a number of units.
+            unit = max(next(iter(least_moves(m, self.moves)), 1) for m in self.evaluator.modules)
+            quotas = between(self._uniform, quotas, unit)
+        return Plan(quotas, self._metrics if name.endswith(METRIC) else {})
+
+    @cached_property
+    def _uniform(self) -> dict[int, int]:
+        return uniform_quotas(self.evaluator.modules, self.count, self.moves)
+
+    @cached_property
+    def _reconstruction(self) -> dict[int, list[int]]:
+        return self._taken(self.intact.reconstruction)
+
+    @cached_property
+    def _by_metric(self) -> dict[int, list[int]]:
+        return self._taken(
+            {
+                layer: BrainSurgeon(
+                    self.evaluator.projections[layer], metric.moments, START.ridge, metric.fisher
+                )
+                for layer, metric in self.intact.metrics.items()
+            }
+        )
+
+    @property
+    def _metrics(self) -> dict[int, torch.Tensor]:
+        return {layer: metric.fisher for layer, metric in self.intact.metrics.items()}
+
+    def _taken(self, prices: Mapping[int, Prices]) -> dict[int, list[int]]:
+        """Return the heads that go first, by layer."""
+        heads: dict[int, list[int]] = {module.layer: [] for module in self.evaluator.modules}
+        for step in greedy_removal(
+            self.evaluator.modules, prices, self.moves, self.count, self.evaluator.progress
+        ):
+            heads[step.layer] += step.heads
+        return heads
 
 
 def removal_plans(
@@ -127,36 +185,12 @@ def removal_plans(
     moves: Moves,
     intact: IntactPrices | None = None,
 ) -> dict[str, Plan]:
-    """Return the plans of the table at the top of this file."""
-    intact = intact_prices(evaluator) if intact is None else intact
-    metrics = {layer: metric.fisher for layer, metric in intact.metrics.items()}
-    weighed = {
-        layer: BrainSurgeon(evaluator.projections[layer], metric.moments, START.ridge, metric.fisher)
-        for layer, metric in intact.metrics.items()
-    }
-    uniform = uniform_quotas(evaluator.modules, count, moves)
-    # Where heads go in units, halfway means a number of units.
-    unit = max(next(iter(least_moves(module, moves)), 1) for module in evaluator.modules)
-
-    def taken(prices: Mapping[int, Prices]) -> dict[int, list[int]]:
-        heads: dict[int, list[int]] = {layer: [] for layer in uniform}
-        for step in greedy_removal(evaluator.modules, prices, moves, count, evaluator.progress):
-            heads[step.layer] += step.heads
-        return heads
-
-    heads = taken(intact.reconstruction)
-    counts, by_metric = _lengths(heads), _lengths(taken(weighed))
-    return {
-        UNIFORM: Plan(uniform),
-        "metric": Plan(by_metric, metrics),
-        "half metric": Plan(between(uniform, by_metric, unit), metrics),
-        RECONSTRUCTION: Plan(counts, heads=heads),
-        "counts": Plan(counts),
-        "half counts": Plan(between(uniform, counts, unit)),
-    }
+    """Return all plans by name."""
+    plans = RemovalPlans(evaluator, count, moves, intact or intact_prices(evaluator))
+    return {name: plans.plan(name) for name in PLANS}
 
 
-def _lengths(heads: Mapping[int, Sequence[int]]) -> dict[int, int]:
+def _counts(heads: Mapping[int, Sequence[int]]) -> dict[int, int]:
     return {layer: len(gone) for layer, gone in heads.items()}
 
 

@@ -56,7 +56,7 @@ def prune(
     method: Annotated[
         str | None,
         typer.Option(
-            help="How heads are chosen: a method of ablate, or a column of --table. (default: reconstruction)"
+            help="How heads are chosen: a method of ablate, or a column of --table. (default: validated)"
         ),
     ] = None,
     repair: Annotated[
@@ -85,12 +85,13 @@ def prune(
     check_given([model], given, runs_model="prune")
     wish = _wish(method, given)
     inputs, calibration = split_inputs(given)
-    score = _score("reconstruction" if method is None else method, given)
+    score = _score("validated" if method is None else method, given)
     if dry_run and manifest is not None:
         raise InputError("--dry-run writes nothing: leave out --manifest.")
     if not dry_run or out is not None:
         _require_target(out, manifest, dry_run)
     # Loading torch takes seconds: only after the options are known to be good.
+    from headscape.ablation.validated_choice import PLANS
     from headscape.pruning.manifest_files import export_manifest
     from headscape.pruning.pruned_files import claimed, save_pruned, work_folder
     from headscape.pruning.trial import pruning_trial
@@ -108,6 +109,7 @@ def prune(
         sizes=given.sizes,
         recover=given.recover,
         searching=given.max_loss is not None,
+        plans=len(PLANS) if score == "validated" else 0,
     )
     with nullcontext() if written is None else claimed(written), shown_progress(given.quiet) as progress:
         progress("loading the model", 0, 1)

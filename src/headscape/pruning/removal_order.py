@@ -13,12 +13,18 @@ the first n steps are the choice for their number of heads, unless a method choo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from headscape.ablation.choices import VALIDATED
-from headscape.ablation.greedy import Move, Prices, ScorePrices, greedy_removal, removable_units
+from headscape.ablation.greedy import (
+    Move,
+    Prices,
+    RememberedPrices,
+    ScorePrices,
+    greedy_removal,
+    removable_units,
+)
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.output_metric import IntactPrices
 from headscape.ablation.rankings import Method, ranking_of
@@ -47,21 +53,6 @@ def kind_of(groups: bool, uniform: bool) -> str:
     return GROUPS if groups else UNITS
 
 
-@dataclass(frozen=True, eq=False)
-class RememberedPrices:
-    """Prices that are asked for in several orders, each computed once."""
-
-    prices: Prices
-    _known: dict[frozenset[int], float] = field(default_factory=dict)
-
-    def price(self, gone: Sequence[int]) -> float:
-        """Return the price of being without these heads."""
-        key = frozenset(gone)
-        if key not in self._known:
-            self._known[key] = self.prices.price(sorted(key))
-        return self._known[key]
-
-
 def require_priced(method: Method) -> None:
     """Raise for a published method that chooses heads and a compensation of its own, for one number of heads."""
     if isinstance(method, str) and method in RIVALS:
@@ -80,7 +71,7 @@ def prices_of(
     chosen anew (:mod:`headscape.pruning.sized_choice`).
     """
     if isinstance(method, str) and method == VALIDATED:
-        return {layer: RememberedPrices(found) for layer, found in intact().reconstruction.items()}
+        return intact().reconstruction
     if isinstance(method, str) and method == "reconstruction":
         return {layer: RememberedPrices(found) for layer, found in reconstruction_prices(evaluator).items()}
     frame = ranking_of(evaluator, method).to_frame()["score"]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscape.ablation.choices import VALIDATED
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Loss
 from headscape.ablation.rankings import Method, check_method, method_name
@@ -42,7 +43,7 @@ def pruning_trial(
     model: Any,
     inputs: Any,
     *,
-    method: Method = "reconstruction",
+    method: Method = VALIDATED,
     fraction: float | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
     target_kv: float | None = None,

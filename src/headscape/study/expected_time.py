@@ -165,15 +165,18 @@ def pruning_seconds(
     sizes: int = 0,
     recover: int = 0,
     searching: bool = False,
+    plans: int = 0,
 ) -> float:
     """Return the expected seconds of a pruning trial, and of cutting and timing the model if it is written.
 
-    ``sizes`` are compared of two kinds; a search for a size tries some, each with a cross-validated repair.
+    ``sizes`` are compared of two kinds; a search for a size tries some, each with a cross-validated repair and as many
+    ``plans`` as the method compares.
     """
     calibrating = calibration_windows or HELD_OUT
     passes = size.windows * (2 + RESUMED * (1 + RANDOM_DRAWS))
-    passes += calibrating * (2 * BACKWARD + (1 + (SEARCHED if searching else 0)) * REPAIR_PASSES)
-    passes += 2 * sizes * calibrating * 3 + recover * WINDOWS_A_STEP * BACKWARD
+    passes += calibrating * (2 * BACKWARD + (1 + (SEARCHED if searching else 0)) * (REPAIR_PASSES + plans))
+    # A method with plans chooses the heads of every size in a pass of its own.
+    passes += 2 * sizes * calibrating * (4 if plans else 3) + recover * WINDOWS_A_STEP * BACKWARD
     passes += (TIMED_PASSES * (1 + 2 * sizes * CURVE_REPEATS / 5)) if written else 0
     return STARTING + passes * size.forward
 

@@ -45,7 +45,7 @@ def everything(tmp_path_factory, given):
 
 def test_every_experiment_runs_and_says_what_was_found(everything):
     _, found = everything
-    assert len(found.evidence) == 20
+    assert len(found.evidence) == 21
     for name, evidence in found.evidence.items():
         assert evidence.observations, name
         for one in evidence.observations:
@@ -120,7 +120,7 @@ def test_the_list_names_every_experiment(run):
     told = run("--list")
     assert told.returncode == 0
     listed = one_object(run("--list", "--json"))
-    assert len(listed["experiments"]) == 20
+    assert len(listed["experiments"]) == 21
     for row in listed["experiments"]:
         assert row["name"] in told.stdout
         assert 0 < row["minutes"] < listed["minutes"]

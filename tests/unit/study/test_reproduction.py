@@ -77,7 +77,7 @@ def test_evidence_comes_back_from_a_store(tmp_path):
 
 def test_experiments_have_names_of_their_own_and_known_networks():
     names = [one.name for one in EXPERIMENTS]
-    assert len(set(names)) == len(names) == 20
+    assert len(set(names)) == len(names) == 21
     assert {role for one in EXPERIMENTS for role in one.networks} <= set(ROLES)
     assert all(one.claim.endswith(".") and one.paper and one.place for one in EXPERIMENTS)
 

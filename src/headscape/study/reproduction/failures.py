@@ -139,7 +139,7 @@ EXPERIMENTS = (
     Experiment(
         "failure-signatures",
         ORGANIZED,
-        "a digest, failure signatures",
+        "follow-up check",
         "Failure signatures",
         "Uniform heads show as flat maps, uninformative entropies as unstable ranks, irregular heads as large "
         "residuals.",

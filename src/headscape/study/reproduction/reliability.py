@@ -87,7 +87,7 @@ EXPERIMENTS = (
     Experiment(
         "stability",
         ORGANIZED,
-        "B.1, a digest's check 2",
+        "B.1, more batches",
         "Stability of the ranking over 20 batches",
         "The same heads have the lowest entropy whatever the batch.",
         TENSOR_ROLES,

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +52,24 @@ def _render(match: re.Match[str]) -> str:
 
 def _claims(data: dict[str, Any]) -> str:
     """Return one table: claim, verdict, and the figures that decide."""
-    from headscape.report.reproduction_page import claim_figures
-
     rows = [
         [
             f"[{one['title']}](#{one['name']})<br>{_place(one)}",
             one["claim"],
             f"**{one['verdict']}**",
-            claim_figures(one["measure"], one["observations"]),
+            "<br>".join([one["measure"], *_figures(one)]),
         ]
         for one in data["experiments"]
     ]
-    return _table(["experiment", "claim", "verdict", "figure, one per network"], rows)
+    return _table(["experiment", "claim", "verdict", "figure that decides, by network"], rows)
+
+
+def _figures(one: dict[str, Any]) -> Iterable[str]:
+    """Return the figures that decide, a line per network."""
+    from headscape.report.reproduction_page import claim_figures
+
+    for network, figure, verdict in claim_figures(one["observations"]):
+        yield f"{network}: **{figure}** {verdict}" if figure else f"{network}: {verdict}"
 
 
 def _details(data: dict[str, Any]) -> str:

@@ -166,8 +166,8 @@ EXPERIMENTS = (
         ORGANIZED,
         "theorem 1, equation 14",
         "Regularity of the residual",
-        "For a mixed alpha-Hoelder head with 0 < alpha < 1/2 the residual of the paraproduct is mixed 2 "
-        "alpha-Hoelder.",
+        "For a mixed alpha-Hölder head with 0 < alpha < 1/2 the residual of the paraproduct is mixed 2 "
+        "alpha-Hölder.",
         TENSOR_ROLES,
         "heads in the theorem's range whose residual is at least twice as regular",
         0.1,

@@ -9,6 +9,7 @@ from headscape.analysis.dyadic_trees import dyadic_trees
 from headscape.analysis.intervals import bootstrap
 from headscape.analysis.paraproduct import paraproduct
 from headscape.analysis.regularity import fitted_exponents
+from headscape.output import counted
 from headscape.report.softmax_figures import experiment_figure
 from headscape.study.reproduction.experiment import (
     ORGANIZED,
@@ -83,8 +84,8 @@ def residual_exponents(networks: Networks) -> Evidence:
             f"the residual {exponents:.2f}. "
         )
         found += (
-            f"{len(inside)} heads have an exponent between 0 and 1/2, as the theorem assumes; {twice} of these have a "
-            "residual at least twice as regular."
+            f"An exponent between 0 and 1/2, as the theorem assumes: {counted(len(inside), 'head')}; a residual at "
+            f"least twice as regular: {twice} of these."
             if len(inside)
             else "No head has an exponent between 0 and 1/2, as the theorem assumes."
         )

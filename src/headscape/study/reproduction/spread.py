@@ -32,7 +32,7 @@ def spread_of_variance(networks: Networks) -> Evidence:
         keys = heads.groupby(["layer", "kv_head"])[["mu_K", "participation"]].median()
         r = rank_correlation(keys["mu_K"], keys["participation"])
         middle = median_interval(heads["participation"])
-        exceptions = f": {name_heads(named)}" if named else ""
+        exceptions = f" ({name_heads(named)})" if named else ""
         observations.append(
             networks.observed(
                 role,
@@ -40,8 +40,8 @@ def spread_of_variance(networks: Networks) -> Evidence:
                 f"The variance of the median head is spread over {middle:.2f} of the keys (participation ratio; "
                 f"smallest {heads['participation'].min():.2f}); {few} of {len(heads)} heads have it on fewer than "
                 f"{CONCENTRATED:.0%} of them. Over {len(keys)} key-value heads, mu_K and the participation ratio have "
-                f"a rank correlation of {r}. {len(named)} heads have an ordinary mu_K and still a concentrated "
-                f"variance{exceptions}.",
+                f"a rank correlation of {r}. Heads with an ordinary mu_K and still a concentrated variance: "
+                f"{len(named)}{exceptions}.",
                 judged(
                     few <= len(heads) / 20 and not named and r.interval.high < 0,
                     2 * few > len(heads) or r.interval.low > 0,

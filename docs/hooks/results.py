@@ -69,7 +69,7 @@ def _figures(one: dict[str, Any]) -> Iterable[str]:
     from headscape.report.reproduction_page import claim_figures
 
     for network, figure, verdict in claim_figures(one["observations"]):
-        yield f"{network}: **{figure}** {verdict}" if figure else f"{network}: {verdict}"
+        yield f"{network}: **{figure}** ({verdict})" if figure else f"{network}: {verdict}"
 
 
 def _details(data: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("transformers")
@@ -93,6 +94,9 @@ def test_the_folder_holds_page_tables_pictures_and_summary(everything):
     summary = json.loads((out / "summary.json").read_text())
     assert [row["name"] for row in summary["experiments"]] == [one.name for one in found.experiments]
     assert (out / "table-1" / "language.csv").exists()
+    spread = pd.read_csv(out / "delocalization" / "language.csv")
+    assert spread["participation"].between(0, 1).all()
+    assert (spread["mu_K"] >= 1).all()
     assert (out / "figure-3" / "language-tree.png").read_bytes().startswith(b"\x89PNG")
 
 

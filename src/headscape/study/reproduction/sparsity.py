@@ -177,7 +177,7 @@ def _compared(
 ) -> Observation:
     """Say whether a language network has the larger entropies, as they are and with sizes taken out."""
     ours, theirs, free, of_vision = entropies[role], entropies[vision], relative[role], relative[vision]
-    ratio, of_shapes = _ratio(ours, theirs), _ratio(free, of_vision)
+    ratio, of_shapes = geometric_ratio(ours, theirs), geometric_ratio(free, of_vision)
     return Observation(
         f"{networks.title(role)} against {networks.title(vision)}",
         f"{networks.data(role, len(ours))}; {networks.data(vision, len(theirs))}",
@@ -192,7 +192,7 @@ def _compared(
     )
 
 
-def _ratio(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Interval:
+def geometric_ratio(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Interval:
     """Return the ratio of the geometric means of two sets of batches, with Welch's interval."""
     logs = np.log(ours), np.log(theirs)
     difference = float(logs[0].mean() - logs[1].mean())

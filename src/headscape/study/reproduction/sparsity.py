@@ -39,7 +39,7 @@ from headscape.study.reproduction.networks import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BATCHES, MORE_BATCHES = 5, 6
+BATCHES = 5
 K_NETWORK = 100
 """Tri-Haar functions of a network entropy, as in OA B.2."""
 ALIKE, DIFFERENT = 0.2, 0.4
@@ -90,7 +90,7 @@ def entropy_spread(networks: Networks) -> Evidence:
     """Compare the spread of the entropies over the heads between batches (figure 5)."""
     observations, figures = [], {}
     for role in networks.present(TENSOR_ROLES):
-        more = networks.entropies(role, MORE_BATCHES)
+        more = networks.entropies(role, networks.sizes.windows)
         entropies, spreads = more[:3], stats.iqr(more[:3], axis=1)
         medians = np.median(entropies, axis=1)
         agreement = rank_stability(entropies).correlation_range
@@ -278,7 +278,7 @@ EXPERIMENTS = (
         "The paper judges the spread by eye; a factor below 1.5 counts as much the same if the ranks of the heads "
         "correlate by more than 0.7, one above 2 does not. Entropies follow equation 21 with the 400 wavelets of "
         "largest support; the published code takes the first 10 x 10.",
-        organized=MORE_BATCHES,
+        organized=20,
     ),
     Experiment(
         "table-1",

@@ -124,23 +124,34 @@ def _times(data: dict[str, Any]) -> str:
 def _benchmarks(parts: dict[str, dict[str, Any]]) -> str:
     """Return one table of all parts, a line with the title before each, and where they were measured."""
     machines: dict[str, list[str]] = {}
+    days: dict[str, list[str]] = {}
     rows = []
     for title, data in parts.items():
-        machines.setdefault(_machine(data["machine"]), []).append(title)
+        machine = _machine(data["machine"])
+        machines.setdefault(machine, []).append(title)
+        days.setdefault(machine, []).extend([data["machine"]["date"]] if "date" in data["machine"] else [])
         rows.append([f"**{title}**", *[""] * 6])
         rows += [_benchmark(row) for row in data["rows"]]
     if len(machines) == 1:
-        where = f"Measured on {next(iter(machines))}."
+        (machine,) = machines
+        where = f"Measured on {machine}{_between(days[machine])}."
     else:
-        where = "\n".join(f"- {', '.join(titles)}: {machine}" for machine, titles in machines.items())
+        where = "\n".join(
+            f"- {', '.join(titles)}: {machine}{_between(days[machine])}"
+            for machine, titles in machines.items()
+        )
         where = f"Measured on:\n\n{where}"
     columns = ["what", "headscape", "baseline", "ratio (range)", "memory: headscape / baseline", "wanted"]
     return f"{where}\n\n{_table([*columns, 'baseline is'], rows)}"
 
 
 def _machine(machine: dict[str, Any]) -> str:
-    day = f", {machine['date']}" if "date" in machine else ""
-    return f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}{day}"
+    return f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}"
+
+
+def _between(days: list[str]) -> str:
+    """Return the first and the last day."""
+    return ", " + " to ".join(sorted({min(days), max(days)})) if days else ""
 
 
 def _benchmark(row: dict[str, Any]) -> list[str]:

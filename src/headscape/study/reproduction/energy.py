@@ -259,7 +259,7 @@ EXPERIMENTS = (
         "The median of mu_K is near 1.5 in 16 models from 124M to 7B parameters, without a trend in size.",
         (LANGUAGE, ENCODER, TRANSFORMER_XL),
         "median of mu_K",
-        0.5,
+        0.4,
         incoherence_of_models,
         "The paper's formula of mu_K was not available to us; L max |k|^2 / sum |k|^2 gives figures in line with it. "
         "Medians within 0.35 of 1.5 agree. --models paper measures the paper's models by their hub names.",
@@ -273,7 +273,7 @@ EXPERIMENTS = (
         "1/L.",
         (LANGUAGE, TRANSFORMER_XL),
         "power below 1/(8 L), as a multiple of white noise",
-        0.2,
+        0.1,
         signatures_of_heads,
         "Only the band below 1/(8 L) is suppressed, not all below 1/L; the comb does not follow from zero "
         "sums.",
@@ -286,7 +286,7 @@ EXPERIMENTS = (
         "Zero sums, the rank bound and the spread of variance hold at every length and text.",
         (LANGUAGE,),
         "share of the keys over which the median head spreads its variance",
-        0.5,
+        0.2,
         verified_lengths,
         "Rank and spread are those of the field centered over all keys: the bound by the head dimension holds only "
         "there. The paper tries several models; its bound on the spread was not available to us, so above 0.1 "
@@ -315,7 +315,7 @@ EXPERIMENTS = (
         "W_K needs 38 to 75.",
         (LANGUAGE, ENCODER),
         "components of the field and of the interaction, median head",
-        0.2,
+        0.1,
         components,
         "The paper's models have head dimensions of 64 and 128; here the field has to need at most 11 components in "
         "the median head, and the interaction more than twice as many.",

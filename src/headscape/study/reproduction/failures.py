@@ -145,7 +145,7 @@ EXPERIMENTS = (
         "residuals.",
         TENSOR_ROLES,
         "signatures that occur",
-        0.5,
+        0.1,
         failure_signatures,
         "Shown on heads built to have all three and on heads built to have none; on a network they agree where one "
         "occurs.",

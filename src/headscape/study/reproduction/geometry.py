@@ -133,7 +133,7 @@ EXPERIMENTS = (
         "clustered and has outliers.",
         TENSOR_ROLES,
         "mean silhouette of the best grouping",
-        0.3,
+        0.1,
         head_maps,
         "The published code takes the smallest eigenvalues for the diffusion map; the largest nontrivial ones "
         "are taken here, as the text says. The paper judges one batch by eye; silhouette and outliers are measured "

@@ -130,7 +130,7 @@ EXPERIMENTS = (
         "Heads of low entropy are the smooth ones.",
         TENSOR_ROLES,
         "mixed exponent of low heads minus that of the others",
-        0.5,
+        0.2,
         low_entropy_exponents,
         "Heads in the lowest tenth of more than half of the batches count as low.",
         organized=20,
@@ -143,7 +143,7 @@ EXPERIMENTS = (
         "Heads of consistently low entropy do little and can be removed.",
         JUDGED_ROLES,
         "loss increase in nats, low heads against random ones",
-        2.0,
+        13.0,
         low_entropy_ablation,
         "Agrees if the lowest heads cost less than as many at random, with a 95 % interval over windows. Language "
         "models predict the next token, image models the label.",

@@ -140,7 +140,7 @@ EXPERIMENTS = (
         "Reordering queries and keys by the questionnaire makes an attention head visibly smoother.",
         TENSOR_ROLES,
         "difference of neighboring logits, organized over original order",
-        0.3,
+        0.2,
         organized_heads,
         "Shown for one head of each network in the paper, and cropped to a power of two; here measured on "
         "heads drawn at random, uncropped.",

@@ -258,7 +258,7 @@ EXPERIMENTS = (
         "The bi-Haar coefficients of the 400 wavelets of largest support are distributed alike in all heads.",
         TENSOR_ROLES,
         "median Kolmogorov-Smirnov distance between two heads",
-        0.3,
+        0.1,
         coefficient_spectra,
         "The published code takes the first 10 x 10 wavelets; the 400 of largest support are taken here, as "
         f"the text says. The paper compares two heads of one batch by eye; here a distance below {ALIKE} for 95 % of "
@@ -273,7 +273,7 @@ EXPERIMENTS = (
         "The spread of the l1 entropies over the heads is much the same in every batch.",
         TENSOR_ROLES,
         "largest over smallest interquartile range of the entropies",
-        0.3,
+        0.1,
         entropy_spread,
         "The paper judges the spread by eye; a factor below 1.5 counts as much the same if the ranks of the heads "
         "correlate by more than 0.7, one above 2 does not. Entropies follow equation 21 with the 400 wavelets of "
@@ -288,7 +288,7 @@ EXPERIMENTS = (
         "The three heads most often in the top and in the bottom tenth are there in all 6 batches.",
         TENSOR_ROLES,
         "batches in which the least frequent of the six heads is there",
-        0.5,
+        0.1,
         frequent_heads,
         "The text is followed, as in figure 5; heads with equal counts are ordered by their mean rank.",
         organized=6,
@@ -302,7 +302,7 @@ EXPERIMENTS = (
         "(2.5-9.8) in every batch.",
         TENSOR_ROLES,
         "entropy of the language network over that of the vision network (in brackets: sizes taken out)",
-        0.5,
+        0.1,
         network_entropies,
         "The published code does not project on tri-Haar functions at all, so its figures cannot be repeated; the "
         "text is followed. Larger tensors have larger coefficients, so entropies of tensors of different sizes are "

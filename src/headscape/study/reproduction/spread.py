@@ -63,7 +63,7 @@ EXPERIMENTS = (
         "the keys are incoherent.",
         (LANGUAGE, TRANSFORMER_XL, ENCODER),
         "median participation ratio (in brackets: rank correlation with mu_K)",
-        0.5,
+        0.1,
         spread_of_variance,
         f"Agrees if at most 5 % of the heads have their variance on fewer than {CONCENTRATED:.0%} of the keys, none of "
         "them in spite of an ordinary mu_K (within 3 interquartile ranges), and heads with more even key norms spread "

@@ -146,7 +146,8 @@ def _benchmarks(parts: dict[str, dict[str, Any]]) -> str:
 
 
 def _machine(machine: dict[str, Any]) -> str:
-    return f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}"
+    unknown = "" if "date" in machine else ", day not recorded"
+    return f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}{unknown}"
 
 
 def _between(days: list[str]) -> str:

@@ -63,8 +63,11 @@ def test_rooms_measured_on_different_machines_are_told_apart():
     other = json.loads(json.dumps(one))
     other["Energy"]["machine"] |= {"processor": "other", "date": "2026-01-02"}
     same, told = (results_hook()._benchmarks(parts) for parts in (one, other))
-    assert same.startswith("Measured on any, 2 cores, Python 3.11.")
-    assert "- Haar: any, 2 cores, Python 3.11\n- Energy: other, 2 cores, Python 3.11, 2026-01-02" in told
+    assert same.startswith("Measured on any, 2 cores, Python 3.11, day not recorded.")
+    assert (
+        "- Haar: any, 2 cores, Python 3.11, day not recorded\n- Energy: other, 2 cores, Python 3.11, 2026-01-02"
+        in told
+    )
     for part, day in (("Haar", "2026-01-03"), ("Energy", "2026-01-02")):
         one[part]["machine"] = machine | {"date": day}
     told = results_hook()._benchmarks(one)

@@ -103,7 +103,7 @@ def timed(name: str, run: Callable[[], object], note: str = "", *, repeats: int 
     run()
     memory = extra_memory(run)
     seconds = [_seconds(run) for _ in range(repeats)]
-    spread = f"{min(seconds):.3g}-{max(seconds):.3g} s in {repeats} runs"
+    spread = f"{min(seconds):.3g}-{max(seconds):.3g} s in {repeats} runs" if repeats > 1 else "one run"
     return Measure(name, statistics.median(seconds), "s", f"{note}; {spread}" if note else spread, memory)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +56,24 @@ def _render(match: re.Match[str]) -> str:
 
 def _claims(data: dict[str, Any]) -> str:
     """Return one table: claim, verdict, and the figures that decide."""
-    from headscape.report.reproduction_page import claim_figures
-
     rows = [
         [
             f"[{one['title']}](#{one['name']})<br>{_place(one)}",
             one["claim"],
             f"**{one['verdict']}**",
-            claim_figures(one["measure"], one["observations"]),
+            "<br>".join([one["measure"], *_figures(one)]),
         ]
         for one in data["experiments"]
     ]
-    return _table(["experiment", "claim", "verdict", "figure, one per network"], rows)
+    return _table(["experiment", "claim", "verdict", "figure that decides, by network"], rows)
+
+
+def _figures(one: dict[str, Any]) -> Iterable[str]:
+    """Return the figures that decide, a line per network."""
+    from headscape.report.reproduction_page import claim_figures
+
+    for network, figure, verdict in claim_figures(one["observations"]):
+        yield f"{network}: **{figure}** ({verdict})" if figure else f"{network}: {verdict}"
 
 
 def _details(data: dict[str, Any]) -> str:
@@ -121,15 +128,22 @@ def _times(data: dict[str, Any]) -> str:
 def _benchmarks(parts: dict[str, dict[str, Any]]) -> str:
     """Return one table of all parts, a line with the title before each, and where they were measured."""
     machines: dict[str, list[str]] = {}
+    days: dict[str, list[str]] = {}
     rows = []
     for title, data in parts.items():
-        machines.setdefault(_machine(data["machine"]), []).append(title)
+        machine = _machine(data["machine"])
+        machines.setdefault(machine, []).append(title)
+        days.setdefault(machine, []).extend([data["machine"]["date"]] if "date" in data["machine"] else [])
         rows.append([f"**{title}**", *[""] * 6])
         rows += [_benchmark(row) for row in data["rows"]]
     if len(machines) == 1:
-        where = f"Measured on {next(iter(machines))}."
+        (machine,) = machines
+        where = f"Measured on {machine}{_between(days[machine])}."
     else:
-        where = "\n".join(f"- {', '.join(titles)}: {machine}" for machine, titles in machines.items())
+        where = "\n".join(
+            f"- {', '.join(titles)}: {machine}{_between(days[machine])}"
+            for machine, titles in machines.items()
+        )
         where = f"Measured on:\n\n{where}"
     columns = ["what", "headscape", "baseline", "ratio (range)", "memory: headscape / baseline", "wanted"]
     return f"{where}\n\n{_table([*columns, 'baseline is'], rows)}"
@@ -144,8 +158,13 @@ def _measures(parts: list[dict[str, Any]]) -> str:
 
 
 def _machine(machine: dict[str, Any]) -> str:
-    day = f", {machine['date']}" if "date" in machine else ""
-    return f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}{day}"
+    unknown = "" if "date" in machine else ", day not recorded"
+    return f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}{unknown}"
+
+
+def _between(days: list[str]) -> str:
+    """Return the first and the last day."""
+    return ", " + " to ".join(sorted({min(days), max(days)})) if days else ""
 
 
 def _benchmark(row: dict[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("transformers")
@@ -45,7 +46,7 @@ def everything(tmp_path_factory, given):
 
 def test_every_experiment_runs_and_says_what_was_found(everything):
     _, found = everything
-    assert len(found.evidence) == 20
+    assert len(found.evidence) == 21
     for name, evidence in found.evidence.items():
         assert evidence.observations, name
         for one in evidence.observations:
@@ -93,6 +94,9 @@ def test_the_folder_holds_page_tables_pictures_and_summary(everything):
     summary = json.loads((out / "summary.json").read_text())
     assert [row["name"] for row in summary["experiments"]] == [one.name for one in found.experiments]
     assert (out / "table-1" / "language.csv").exists()
+    spread = pd.read_csv(out / "delocalization" / "language.csv")
+    assert spread["participation"].between(0, 1).all()
+    assert (spread["mu_K"] >= 1).all()
     assert (out / "figure-3" / "language-tree.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -120,7 +124,7 @@ def test_the_list_names_every_experiment(run):
     told = run("--list")
     assert told.returncode == 0
     listed = one_object(run("--list", "--json"))
-    assert len(listed["experiments"]) == 20
+    assert len(listed["experiments"]) == 21
     for row in listed["experiments"]:
         assert row["name"] in told.stdout
         assert 0 < row["minutes"] < listed["minutes"]

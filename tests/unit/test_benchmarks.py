@@ -61,10 +61,17 @@ def test_rooms_measured_on_different_machines_are_told_apart():
     machine = {"processor": "any", "cores": 2, "python": "3.11"}
     one = {"Haar": {"machine": machine, "rows": rows}, "Energy": {"machine": machine, "rows": rows}}
     other = json.loads(json.dumps(one))
-    other["Energy"]["machine"]["date"] = "2026-01-02"
+    other["Energy"]["machine"] |= {"processor": "other", "date": "2026-01-02"}
     same, told = (results_hook()._benchmarks(parts) for parts in (one, other))
-    assert same.startswith("Measured on any, 2 cores, Python 3.11.")
-    assert "- Energy: any, 2 cores, Python 3.11, 2026-01-02" in told
+    assert same.startswith("Measured on any, 2 cores, Python 3.11, day not recorded.")
+    assert (
+        "- Haar: any, 2 cores, Python 3.11, day not recorded\n- Energy: other, 2 cores, Python 3.11, 2026-01-02"
+        in told
+    )
+    for part, day in (("Haar", "2026-01-03"), ("Energy", "2026-01-02")):
+        one[part]["machine"] = machine | {"date": day}
+    told = results_hook()._benchmarks(one)
+    assert told.startswith("Measured on any, 2 cores, Python 3.11, 2026-01-02 to 2026-01-03.")
     assert "| transform | 2 s |  |  | 3 MiB |" in told
 
 

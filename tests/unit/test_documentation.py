@@ -144,7 +144,8 @@ def test_claims_become_one_table_and_a_section_each():
     data["times"] = {"experiment table-1": {"seconds": 90.0, "cpu_seconds": 60.0}}
     overview, details = hook("results")._claims(data), hook("results")._details(data)
     assert "[Heads](#table-1)" in overview
-    assert "| They are. | **agrees** | share: 0.5 (control: 0.1) |" in overview
+    figures = "share<br>net: **0.5** (agrees)<br>random net, control: **0.1** (agrees)"
+    assert f"| They are. | **agrees** | {figures} |" in overview
     assert "## Heads { #table-1 }" in details
     assert "Read so." in details
     assert "| net | 6 windows | It is 0.5. | agrees |" in details

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 30
 """Rows of a table that the page shows; the CSV files have all."""
+_IN_BRACKETS = re.compile(r" \([^)]*\)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,24 +56,39 @@ def write_reproduction_page(
 
 def _row(claim: ReproducedClaim) -> str:
     name = html.escape(claim.name)
-    figures = html.escape(claim_figures(claim.measure, claim.observations))
+    figures = "".join(
+        f"<li>{html.escape(network)}: <b>{html.escape(figure)}</b> {_verdict(verdict)}</li>"
+        for network, figure, verdict in claim_figures(claim.observations)
+    )
     return (
         f'<tr><td><a href="#{name}">{name}</a></td><td>{_paper(claim)}</td><td>{html.escape(claim.claim)}</td>'
-        f"<td>{_verdict(claim.verdict)}</td><td>{figures}</td></tr>"
+        f"<td>{_verdict(claim.verdict)}</td><td>{html.escape(claim.measure)}<ul>{figures}</ul></td></tr>"
     )
 
 
-def claim_figures(measure: str, observations: Sequence[Mapping[str, Any]]) -> str:
-    """Return what the figures of an experiment count, and the figures, controls last and in brackets.
+def claim_figures(observations: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """Return network, figures and verdict, a network of several observations once; controls come last and are marked.
 
     Examples
     --------
-    >>> claim_figures("Kendall's W", [{"figure": "0.7", "control": False}, {"figure": "0.2", "control": True}])
-    "Kendall's W: 0.7 (control: 0.2)"
+    >>> trained = {"network": "Transformer-XL (60 steps)", "figure": "0.7", "control": False, "verdict": "agrees"}
+    >>> other = {**trained, "figure": "0.4", "verdict": "disagrees"}
+    >>> control = {"network": "ViT-B/16 (random weights)", "figure": "0.2", "control": True, "verdict": "agrees"}
+    >>> claim_figures([control, trained, other])
+    [('Transformer-XL', '0.7, 0.4', 'agrees, disagrees'), ('ViT-B/16, control', '0.2', 'agrees')]
     """
-    trained = ", ".join(one["figure"] for one in observations if one["figure"] and not one["control"])
-    controls = ", ".join(one["figure"] for one in observations if one["figure"] and one["control"])
-    return f"{measure}: {trained}" + (f" (control: {controls})" if controls else "")
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for one in sorted(observations, key=lambda one: bool(one["control"])):
+        name = _IN_BRACKETS.sub("", one["network"]) + (", control" if one["control"] else "")
+        found.setdefault(name, []).append(one)
+    return [
+        (
+            name,
+            ", ".join(one["figure"] for one in several if one["figure"]),
+            ", ".join(dict.fromkeys(str(one["verdict"]) for one in several)),
+        )
+        for name, several in found.items()
+    ]
 
 
 def _section(claim: ReproducedClaim) -> str:
@@ -113,7 +130,7 @@ def _table(title: str, table: "pd.DataFrame") -> str:
     more = f" (first {MOST_ROWS} of {len(table)} rows)" if len(table) > MOST_ROWS else ""
     caption = html.escape(f"{title}{more}")
     return (
-        f"<details><summary>{caption}</summary>"
+        f"<details><summary>Table: {caption}</summary>"
         f'<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table><thead><tr>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div></details>"
     )

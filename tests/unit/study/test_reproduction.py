@@ -12,12 +12,13 @@ from headscape.study.reproduction.brief_training import briefly_trained
 from headscape.study.reproduction.costs import expected_seconds
 from headscape.study.reproduction.experiment import Evidence, Observation, Verdict, judged, judged_sign
 from headscape.study.reproduction.experiments import EXPERIMENTS, chosen_experiments
-from headscape.study.reproduction.geometry import best_groups
+from headscape.study.reproduction.geometry import CLUSTERED, CONTINUOUS, best_groups
 from headscape.study.reproduction.head_experiments import variation
 from headscape.study.reproduction.median_interval import median_interval
 from headscape.study.reproduction.networks import ROLES
 from headscape.study.reproduction.random_images import drawn_images, random_images
 from headscape.study.reproduction.rank_correlation import rank_correlation
+from headscape.study.reproduction.sparsity import geometric_ratio
 from headscape.study.reproduction.work_times import WorkTimes
 from headscape.study.stages.result import Result
 from headscape.tensor.store import Store
@@ -77,7 +78,7 @@ def test_evidence_comes_back_from_a_store(tmp_path):
 
 def test_experiments_have_names_of_their_own_and_known_networks():
     names = [one.name for one in EXPERIMENTS]
-    assert len(set(names)) == len(names) == 20
+    assert len(set(names)) == len(names) == 21
     assert {role for one in EXPERIMENTS for role in one.networks} <= set(ROLES)
     assert all(one.claim.endswith(".") and one.paper and one.place for one in EXPERIMENTS)
 
@@ -148,8 +149,21 @@ def test_groups_are_counted_where_there_are_some():
     groups, silhouette = best_groups(distances)
     assert groups == 3
     assert silhouette > 0.9
-    line = np.abs(np.arange(24.0)[:, None] - np.arange(24.0))
-    assert best_groups(line)[1] < 0.7
+
+
+def test_a_continuum_is_not_taken_for_clusters():
+    line = np.abs(np.arange(128.0)[:, None] - np.arange(128.0))
+    assert CONTINUOUS < best_groups(line)[1] < CLUSTERED
+    square = np.random.default_rng(0).random((128, 2))
+    assert best_groups(np.linalg.norm(square[:, None] - square, axis=-1))[1] < CONTINUOUS
+
+
+def test_the_ratio_of_geometric_means_is_covered_by_its_interval():
+    rng = np.random.default_rng(0)
+    pairs = [(3 * rng.lognormal(0, 0.2, 5), rng.lognormal(0, 0.5, 5)) for _ in range(400)]
+    assert 0.92 <= np.mean([3 in geometric_ratio(*pair) for pair in pairs]) <= 0.98
+    assert geometric_ratio(np.array([2.0, 8.0]), np.array([1.0, 1.0])).estimate == pytest.approx(4)
+    assert not geometric_ratio(np.ones(3), np.ones(5)).has_bounds
 
 
 def test_variation_counts_steps_along_both_axes():

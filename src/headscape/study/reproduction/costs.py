@@ -13,13 +13,12 @@ from headscape.study.reproduction.networks import (
     Sizes,
 )
 
-# CPU seconds of one core. Captures and trees of language and vision were measured (docs/results/reproduction.json); the
-# others are estimates from the sizes of their tensors and from an earlier run.
-PREPARING = {LANGUAGE: 60.0, TRANSFORMER_XL: 240.0, VISION: 5.0, UNTRAINED_VISION: 30.0, ENCODER: 20.0}
+# CPU seconds, measured over both threads of one run (docs/results/reproduction.json).
+PREPARING = {LANGUAGE: 75.0, TRANSFORMER_XL: 460.0, VISION: 2.0, UNTRAINED_VISION: 11.0, ENCODER: 6.0}
 """Seconds to load or train a network and to capture its windows."""
-ORGANIZING = {LANGUAGE: 6.0, TRANSFORMER_XL: 4.0, VISION: 0.3, UNTRAINED_VISION: 3.0}
+ORGANIZING = {LANGUAGE: 2.5, TRANSFORMER_XL: 1.3, VISION: 0.1, UNTRAINED_VISION: 1.0}
 """Seconds to organize one window."""
-TAKING_APART = {LANGUAGE: 150.0, TRANSFORMER_XL: 150.0, VISION: 10.0, UNTRAINED_VISION: 100.0}
+TAKING_APART = {LANGUAGE: 31.0, TRANSFORMER_XL: 31.0, VISION: 2.0, UNTRAINED_VISION: 21.0}
 """Seconds for the softmax of 24 heads."""
 MOST_WINDOWS = {UNTRAINED_VISION: Sizes().control_windows}
 """Windows of networks that have fewer than experiments ask for."""

@@ -175,6 +175,18 @@ def judged_sign(interval: Interval, sign: int) -> Verdict:
     return judged(sign * interval.estimate > 0)
 
 
+def exp_interval(logs: Interval) -> Interval:
+    """Return the interval of a ratio from that of its logarithm.
+
+    Examples
+    --------
+    >>> print(exp_interval(Interval(0.0, -np.log(2), np.log(2))))
+    1 [0.5, 2]
+    """
+    estimate, low, high = (float(np.exp(log)) for log in (logs.estimate, logs.low, logs.high))
+    return Interval(estimate, low, high, logs.level)
+
+
 def span(values: Iterable[float], spec: str = "") -> str:
     """Return the smallest and the largest value in words, or the one value if they read the same.
 

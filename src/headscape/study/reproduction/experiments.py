@@ -12,6 +12,7 @@ from headscape.study.reproduction import (
     reliability,
     softmax,
     sparsity,
+    spread,
 )
 from headscape.study.reproduction.experiment import Experiment
 
@@ -23,6 +24,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *reliability.EXPERIMENTS,
     *low_entropy.EXPERIMENTS,
     *failures.EXPERIMENTS,
+    *spread.EXPERIMENTS,
     *energy.EXPERIMENTS,
 )
 ALL = "all"

@@ -139,13 +139,13 @@ EXPERIMENTS = (
     Experiment(
         "failure-signatures",
         ORGANIZED,
-        "a digest, failure signatures",
+        "follow-up check",
         "Failure signatures",
         "Uniform heads show as flat maps, uninformative entropies as unstable ranks, irregular heads as large "
         "residuals.",
         TENSOR_ROLES,
         "signatures that occur",
-        0.5,
+        0.1,
         failure_signatures,
         "Shown on heads built to have all three and on heads built to have none; on a network they agree where one "
         "occurs.",

@@ -9,8 +9,8 @@ from headscape.errors import HeadscapeError
 from headscape.recorder.inputs import InputReader
 from headscape.study.reproduction.networks import IMAGE_ROLES, Networks
 
-TEXT_WINDOWS, IMAGES = 4, 100
-"""Windows that a loss is measured on."""
+TEXT_WINDOWS, IMAGES = 12, 500
+"""Windows of each text, and images, that a loss is measured on."""
 
 
 def loss_inputs(networks: Networks, role: str) -> dict[str, Any]:

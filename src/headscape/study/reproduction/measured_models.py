@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from headscape.energy.table import EnergyTables, energy_tables
 from headscape.errors import HeadscapeError
 from headscape.models.loading import Model, load_model
 from headscape.recorder.capturing import capture
@@ -59,6 +60,12 @@ def measured_models(networks: Networks) -> Iterator[MeasuredModel | Observation]
     for step in networks.training.checkpoints:
         name = f"Transformer-XL, {step} steps of training" if step else "Transformer-XL (random weights)"
         yield _of_model(networks, networks.training.model(step), name, untrained=step == 0)
+
+
+def energy_measures(networks: Networks, captured: Capture) -> EnergyTables:
+    """Return the energy measures of a capture at the full length of its windows."""
+    length = int(captured.record(0, captured.layers[0]).keys.shape[-2])
+    return energy_tables(captured, [length], engine=networks.engine, progress=networks.progress)
 
 
 def _of_role(networks: Networks, role: str) -> MeasuredModel:

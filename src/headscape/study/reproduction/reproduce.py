@@ -64,8 +64,10 @@ class Reproduction:
         """One sentence: how many claims hold here."""
         verdicts = [found.verdict for found in self.evidence.values()]
         counts = {verdict: verdicts.count(verdict) for verdict in Verdict}
-        words = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
-        return f"Of {counted(len(verdicts), 'claim')} of the papers, tried on the networks at hand: {words}."
+        words = ", ".join(f"{verdict.value} ({count})" for verdict, count in counts.items() if count)
+        return (
+            f"Verdicts on {counted(len(verdicts), 'claim')} of the papers, on the networks at hand: {words}."
+        )
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the page that sets each claim beside what was found; one HTML file that works offline."""

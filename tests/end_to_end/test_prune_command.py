@@ -91,7 +91,7 @@ def test_the_manifest_and_the_tokenizer_go_with_it(made):
     assert manifest["removed"] == summary["removed"]
     assert (folder / "tokenizer.json").is_file()
     config = json.loads((folder / "config.json").read_text())["headscape_pruning"]
-    assert config["method"] == "reconstruction"
+    assert config["method"] == "validated"
     assert "6 held-out windows" in config["evaluation"]
 
 

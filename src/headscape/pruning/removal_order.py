@@ -57,7 +57,7 @@ def require_priced(method: Method) -> None:
     """Raise for a published method that chooses heads and a compensation of its own, for one number of heads."""
     if isinstance(method, str) and method in RIVALS:
         raise InputError(
-            f"prune takes 'reconstruction' (the default), 'validated' or a score, but the method is {method!r}, which "
+            f"prune takes 'validated' (the default), 'reconstruction' or a score, but the method is {method!r}, which "
             "chooses heads and a compensation of its own for one number of heads: compare it with headscape ablate."
         )
 

@@ -285,17 +285,20 @@ def test_three_windows_are_too_few_for_a_verdict():
         ),
     ],
 )
-def test_says_whether_the_default_is_the_best_choice(default, other, said):
+@pytest.mark.parametrize("ours", ["validated", "reconstruction+repair"])
+def test_says_whether_our_way_is_the_best_choice(ours, default, other, said):
     noise = {"noise": 0.002}
     curves = {
-        "reconstruction+repair": curve(default, seed=1, **noise),
+        ours: curve(default, seed=1, **noise),
         "osscar": curve(other, seed=2, **noise),
         "slimgpt": curve([0.5, 0.9, 1.5], seed=3, **noise),
         "random": RANDOM,
     }
-    [sentence] = [found for found in study_of(curves).findings if "the default" in found]
+    [sentence] = [found for found in study_of(curves).findings if "choice here" in found]
     assert said in sentence
+    assert sentence.startswith(ours)
+    assert ("the default of prune" in sentence) == (ours == "validated")
     assert "slimgpt" not in sentence
-    # Without another method there is nothing to say, nor of methods that are not the default.
-    for some in (["reconstruction+repair", "random"], ["osscar", "slimgpt", "random"]):
-        assert "the default" not in " ".join(study_of({name: curves[name] for name in some}).findings)
+    # Without another method there is nothing to say, nor of the published ones alone.
+    for some in ([ours, "random"], ["osscar", "slimgpt", "random"]):
+        assert "choice here" not in " ".join(study_of({name: curves[name] for name in some}).findings)

@@ -136,6 +136,48 @@ def any_point(typing_context, x, at):  # type: ignore[no-untyped-def]
     return types.boolean(x, types.int64), code
 
 
+@intrinsic
+def transpose_points(typing_context, source, at, step, out, to, width):  # type: ignore[no-untyped-def]
+    """Copy a square of PANEL x PANEL numbers, transposed, between places counted from the starts of two arrays.
+
+    Its rows, neighbors in memory, begin at ``at``, ``at + step``, ...; they become the columns of rows of ``out`` that
+    begin at ``to``, ``to + width``, ...
+    """
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(context.get_data_type(source.dtype), PANEL)
+        (data, at, step), (target, to, width) = (
+            (
+                context.make_array(signature.args[i])(context, builder, arguments[i]).data,
+                *arguments[i + 1 : i + 3],
+            )
+            for i in (0, 3)
+        )
+        _prefer_long_vectors(builder.function)
+        rows = [
+            _vector_at(builder, data, builder.add(at, builder.mul(step, at.type(i))), vector)
+            for i in range(PANEL)
+        ]
+        half = PANEL // 2
+        # Riffling the rows once for every bit of a place transposes them.
+        for _ in range(PANEL.bit_length() - 1):
+            rows = [_riffled(builder, rows[i // 2], rows[i // 2 + half], i % 2) for i in range(PANEL)]
+        for i, row in enumerate(rows):
+            place = builder.gep(target, [builder.add(to, builder.mul(width, to.type(i)))])
+            builder.store(row, builder.bitcast(place, vector.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    place = types.int64
+    return types.void(source, place, place, out, place, place), code
+
+
+def _riffled(builder: Any, one: Any, other: Any, upper: int) -> Any:
+    """Return the lower or the upper half of two vectors, one entry of each in turn."""
+    half = PANEL // 2
+    places = [half * upper + i // 2 + PANEL * (i % 2) for i in range(PANEL)]
+    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(ir.IntType(32), PANEL), places))
+
+
 def _points(context: Any, builder: Any, signature: Any, arguments: Any, number: int) -> Any:
     """Return a pointer to PANEL numbers of the array among the arguments; its place is the argument after it."""
     _prefer_long_vectors(builder.function)

@@ -27,7 +27,6 @@ def rows() -> list[Row | Measure]:
     table: list[Row | Measure] = [
         *kernel(),
         *leaf_order(),
-        *questionnaire(),
         *growth(),
         *long_axes(),
         *memory(),

@@ -61,7 +61,7 @@ def test_bad_memory_bound():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(40, 33, 18), (130, 17, 20), (20, 150, 16), (9, 40, 12)])
+@pytest.mark.parametrize("shape", [(40, 33, 18), (130, 17, 20), (20, 150, 16), (9, 40, 12), (1, 40, 20)])
 def test_slices_are_arranged_whatever_their_order_in_memory(dtype, shape):
     rng = np.random.default_rng(0)
     values = rng.random(shape).astype(dtype) * (rng.random(shape) < 0.7)

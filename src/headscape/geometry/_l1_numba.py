@@ -147,15 +147,15 @@ def write_arranged(x, start, stop, out, count):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def write_transposed(x, steps, start, stop, out, count):  # type: ignore[no-untyped-def]
-    """Do the same for an x whose neighbors in memory lie in one outer or one inner slice, PANEL of them at least.
+def write_transposed(x, steps, of_outer, start, stop, out, count):  # type: ignore[no-untyped-def]
+    """Do the same for an x whose neighbors in memory are outer (``of_outer``) or inner entries, PANEL at least.
 
     ``steps`` are the entries of memory from one (outer, inner, point) to the next. Squares over the points and the
     neighbors are transposed in registers; the last ones overlap those before.
     """
     inner, width, points = out.shape[1], out.shape[2], len(count)
-    deep, wide = (PANEL, 1) if steps[0] == 1 else (1, PANEL)
-    next_row = inner * width if steps[0] == 1 else width
+    deep, wide = (PANEL, 1) if of_outer else (1, PANEL)
+    next_row = inner * width if of_outer else width
     filled = np.empty(points, np.int32)
     for a0 in range(start, stop, deep):
         a = min(a0, stop - deep)

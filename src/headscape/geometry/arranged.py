@@ -101,14 +101,15 @@ def arranged(x: NDArray[Any], engine: Engine) -> Arranged:
     outer, inner, points = x.shape
     rows = np.empty((*x.shape[:2], points + -points % PANEL), dtype=x.dtype)
     parts = _parts(outer)
-    steps = tuple(step // x.itemsize for step in x.strides)
-    neighbors = {steps[0]: min(b - a for a, b in parts), steps[1]: inner}.get(1, 0)
-    squares = neighbors >= PANEL and points >= PANEL and not any(step % x.itemsize for step in x.strides)
+    apart = tuple(stride // x.itemsize for stride in x.strides)
+    whole = points >= PANEL and not any(stride % x.itemsize for stride in x.strides)
+    outer_squares = whole and apart[0] == 1 and min(b - a for a, b in parts) >= PANEL
+    inner_squares = whole and apart[1] == 1 and inner >= PANEL
 
     def write(part: tuple[int, int]) -> IntArray:
         count = np.zeros(points, dtype=np.int64)
-        if squares:
-            write_transposed(x, steps, *part, rows, count)
+        if outer_squares or inner_squares:
+            write_transposed(x, apart, outer_squares, *part, rows, count)
         else:
             write_arranged(x, *part, rows, count)
         return count

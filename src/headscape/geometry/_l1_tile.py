@@ -93,7 +93,7 @@ def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 def _differences(builder: Any, vector: Any, kind: Any) -> Any:
     """Return a function that subtracts vectors, every other one as a fused 1 * a - b, which gives the same bits.
 
-    Processors with units of their own for sums and for fused products (AMD) then have both at work, a quarter faster.
+    Processors with units of their own for sums and for fused products (AMD) then have both at work, a fifth faster.
     """
     if not _FUSED:
         return lambda one, others, _: builder.fsub(one, others)

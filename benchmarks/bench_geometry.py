@@ -10,7 +10,7 @@ from scipy.spatial.distance import pdist, squareform
 from benchmarks.harness import Measure, Row, compare, peak_memory, timed
 from benchmarks.speedup import causal
 from headscape.engine import LocalEngine
-from headscape.geometry import questionnaire as questionnaire_module
+from headscape.geometry import slices as slices_module
 from headscape.geometry.l1_kernel import compiled_kernel, l1_distances
 from headscape.geometry.leaf_order import optimal_leaf_order
 from headscape.geometry.partition_tree import PartitionTree
@@ -85,7 +85,7 @@ def questionnaire() -> list[Row | Measure]:
             compare(
                 f"questionnaire, 3 iterations, {queries} x {keys} x {layers * heads}",
                 lambda fit=fit, x=x: fit(x),
-                lambda x=x: _baseline_questionnaire(x),
+                lambda x=x: baseline_questionnaire(x),
                 DENSE,
                 wanted=">= 5x",
             )
@@ -96,7 +96,7 @@ def questionnaire() -> list[Row | Measure]:
         compare(
             "questionnaire, 3 iterations, 256 x 256 x 270, causal",
             lambda: fit(x),
-            lambda: _baseline_questionnaire(x),
+            lambda: baseline_questionnaire(x),
             DENSE,
             wanted=">= 50x",
         )
@@ -123,13 +123,13 @@ def dense_emd(
     return squareform(pdist(features.reshape(len(features), -1), "cityblock"))
 
 
-def _baseline_questionnaire(x: np.ndarray) -> Questionnaire:
-    ours = questionnaire_module.tree_emd
-    questionnaire_module.tree_emd = dense_emd
+def baseline_questionnaire(x: np.ndarray) -> Questionnaire:
+    ours = slices_module.tree_emd
+    slices_module.tree_emd = dense_emd
     try:
         return Questionnaire(n_iter=3).fit(x)
     finally:
-        questionnaire_module.tree_emd = ours
+        slices_module.tree_emd = ours
 
 
 def growth() -> list[Measure]:
@@ -158,13 +158,13 @@ def long_axes() -> list[Measure]:
         spent[0] += time.perf_counter() - start
         return found
 
-    questionnaire_module.tree_emd = timed
+    slices_module.tree_emd = timed
     try:
         start = time.perf_counter()
         Questionnaire(n_iter=3).fit(planted_tensor(2048, 2048, layers=2, heads_per_layer=4).data)
         total = time.perf_counter() - start
     finally:
-        questionnaire_module.tree_emd = tree_emd
+        slices_module.tree_emd = tree_emd
     return [
         Measure("2048 x 2048 x 8, 3 iterations", total, "s"),
         Measure("the same, in times of its EMDs", total / spent[0], "x", "wanted: < 2"),

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import harness
+import headscape as hs
+from benchmarks import bench_geometry, harness
 from benchmarks.__main__ import PARTS
 from benchmarks.harness import RESULTS, Measure, Row, compare, extra_memory, print_table, saved
 
@@ -37,6 +38,22 @@ def test_both_sides_of_a_row_have_a_time_and_a_memory(monkeypatch):
     assert (row.baseline, row.unit, row.wanted) == ("a list", "s", "> 0x")
     if sys.platform == "linux":
         assert row.memory > row.their_memory
+
+
+def test_the_baseline_of_the_questionnaire_is_computed_without_our_emd(monkeypatch):
+    axes = []
+
+    def dense(x, trees, axis, *arguments, **options):
+        axes.append(axis)
+        return dense_emd(x, trees, axis, *arguments, **options)
+
+    dense_emd = bench_geometry.dense_emd
+    monkeypatch.setattr(bench_geometry, "dense_emd", dense)
+    x = np.random.default_rng(0).random((12, 10, 8))
+    ours, theirs = hs.Questionnaire(n_iter=3).fit(x), bench_geometry.baseline_questionnaire(x)
+    assert len(axes) == 9
+    for axis, emd in ours.emd_.items():
+        np.testing.assert_allclose(theirs.emd_[axis], emd, rtol=1e-10, atol=1e-12)
 
 
 def test_the_page_shows_every_part_once(capsys):

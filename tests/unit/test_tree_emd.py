@@ -1,7 +1,11 @@
+import itertools
+
 import numpy as np
 import pytest
 
 import headscape as hs
+from headscape.engine import LocalEngine
+from headscape.geometry.arranged import arranged
 from samples import random_tree
 
 RNG = np.random.default_rng(0)
@@ -54,3 +58,20 @@ def test_bad_input(x, trees, axis, words):
 def test_bad_memory_bound():
     with pytest.raises(hs.HeadscapeError, match="max_bytes must be positive"):
         hs.tree_emd(X, TREES, "head", max_bytes=0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(40, 33, 18), (130, 17, 20), (20, 150, 16), (9, 40, 12), (1, 40, 20)])
+def test_slices_are_arranged_whatever_their_order_in_memory(dtype, shape):
+    rng = np.random.default_rng(0)
+    values = rng.random(shape).astype(dtype) * (rng.random(shape) < 0.7)
+    for memory in itertools.permutations(range(3)):
+        x = np.ascontiguousarray(values.transpose(memory)).transpose(np.argsort(memory))
+        for axis in range(3):
+            slices = x.transpose(*(number for number in range(3) if number != axis), axis)
+            found = arranged(slices, LocalEngine(2))
+            n = len(found.order)
+            np.testing.assert_array_equal(found.rows[:, :, :n], slices[:, :, found.order])
+            assert not found.rows[:, :, n:].any()
+            filled = np.count_nonzero(found.rows[:, :, :n], axis=(0, 1))
+            assert (np.diff(filled) >= 0).all() or (np.diff(filled) <= 0).all()

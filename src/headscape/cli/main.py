@@ -1,6 +1,7 @@
 """The program ``headscape``: one thin file per command; errors become one line and exit code 2."""
 
 import errno
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,8 @@ from headscape.cli.reproduce import reproduce
 from headscape.cli.softmax import softmax
 from headscape.errors import HeadscapeError
 
+COLLECTION = (100_000, 50, 50)
+"""Thresholds of the garbage collector: most objects are those of imported modules, and stay."""
 EXIT_BAD_INPUT = 2
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
@@ -83,6 +86,7 @@ def main(
 
 def run() -> None:
     """Run the program, turning headscape's errors into one line on standard error."""
+    gc.set_threshold(*COLLECTION)
     with _Interrupts() as interrupts:
         try:
             app(prog_name="headscape")

@@ -11,6 +11,7 @@ from headscape.geometry._l1_tile import (
     any_point,
     copy_points,
     scale_points,
+    transpose_points,
 )
 from headscape.geometry.arranged import PANEL
 
@@ -118,33 +119,54 @@ def add_folder_distances(rows, coarse, place, outer_weight, leaf, parent, weight
 
 
 @njit(nogil=True, cache=True)
-def write_arranged(x, neighbors, start, stop, out, count):  # type: ignore[no-untyped-def]
+def _count_filled(rows, filled, count):  # type: ignore[no-untyped-def]
+    """Set what lies beyond the points to zero, and count the entries of every point that are not zero."""
+    points = len(count)
+    filled[:] = 0
+    for b in range(len(rows)):
+        row = rows[b]
+        row[points:] = 0
+        for c in range(points):
+            filled[c] += np.int32(row[c] != 0)
+    for c in range(points):
+        count[c] += filled[c]
+
+
+@njit(nogil=True, cache=True)
+def write_arranged(x, start, stop, out, count):  # type: ignore[no-untyped-def]
     """Write outer slices of x (outer, inner, point), whatever its strides, with the points side by side.
 
-    In small squares over the points and the axis whose entries are neighbors in x (0, 1 or 2), so that what is read
-    and written stays in the cache. The entries of every point that are not zero are counted.
+    The entries of every point that are not zero are counted.
     """
     inner, points = x.shape[1], x.shape[2]
-    deep = PANEL if neighbors == 0 else 1
-    wide = PANEL if neighbors == 1 else 1
+    filled = np.empty(points, np.int32)
+    for a in range(start, stop):
+        for b in range(inner):
+            out[a, b, :points] = x[a, b]
+        _count_filled(out[a], filled, count)
+
+
+@njit(nogil=True, cache=True)
+def write_transposed(x, steps, of_outer, start, stop, out, count):  # type: ignore[no-untyped-def]
+    """Do the same for an x whose neighbors in memory are outer (``of_outer``) or inner entries, PANEL at least.
+
+    ``steps`` are the entries of memory from one (outer, inner, point) to the next. Squares over the points and the
+    neighbors are transposed in registers; the last ones overlap those before.
+    """
+    inner, width, points = out.shape[1], out.shape[2], len(count)
+    deep, wide = (PANEL, 1) if of_outer else (1, PANEL)
+    next_row = inner * width if of_outer else width
+    filled = np.empty(points, np.int32)
     for a0 in range(start, stop, deep):
-        a1 = min(a0 + deep, stop)
-        for b0 in range(0, inner, wide):
-            b1 = min(b0 + wide, inner)
-            if neighbors == 2:
-                out[a0, b0, :points] = x[a0, b0]
-                continue
-            for c0 in range(0, points, PANEL):
-                for c in range(c0, min(c0 + PANEL, points)):
-                    for b in range(b0, b1):
-                        for a in range(a0, a1):
-                            out[a, b, c] = x[a, b, c]
-        for a in range(a0, a1):
-            for b in range(inner):
-                row = out[a, b]
-                row[points:] = 0
-                for c in range(points):
-                    count[c] += row[c] != 0
+        a = min(a0, stop - deep)
+        for c0 in range(0, points, PANEL):
+            c = min(c0, points - PANEL)
+            for b0 in range(0, inner, wide):
+                b = min(b0, inner - wide)
+                at = a * steps[0] + b * steps[1] + c * steps[2]
+                transpose_points(x, at, steps[2], out, (a * inner + b) * width + c, next_row)
+    for a in range(start, stop):
+        _count_filled(out[a], filled, count)
 
 
 @njit(nogil=True, cache=True)

@@ -96,18 +96,25 @@ class Arrangements:
 
 def arranged(x: NDArray[Any], engine: Engine) -> Arranged:
     """Arrange a tensor (outer, inner, point), on all threads."""
-    from headscape.geometry._l1_numba import write_arranged
+    from headscape.geometry._l1_numba import write_arranged, write_transposed
 
-    outer, _, points = x.shape
-    neighbors = int(np.argmin(np.abs(x.strides)))
+    outer, inner, points = x.shape
     rows = np.empty((*x.shape[:2], points + -points % PANEL), dtype=x.dtype)
+    parts = _parts(outer)
+    apart = tuple(stride // x.itemsize for stride in x.strides)
+    whole = points >= PANEL and not any(stride % x.itemsize for stride in x.strides)
+    outer_squares = whole and apart[0] == 1 and min(b - a for a, b in parts) >= PANEL
+    inner_squares = whole and apart[1] == 1 and inner >= PANEL
 
     def write(part: tuple[int, int]) -> IntArray:
         count = np.zeros(points, dtype=np.int64)
-        write_arranged(x, neighbors, *part, rows, count)
+        if outer_squares or inner_squares:
+            write_transposed(x, apart, outer_squares, *part, rows, count)
+        else:
+            write_arranged(x, *part, rows, count)
         return count
 
-    counts = sum(local(engine).map(write, _parts(outer)), np.zeros(points, dtype=np.int64))
+    counts = sum(local(engine).map(write, parts), np.zeros(points, dtype=np.int64))
     steps = np.diff(counts)
     if (steps >= 0).all() or (steps <= 0).all():  # as under a causal mask, or without zeros
         return Arranged(rows, np.arange(points))

@@ -13,7 +13,7 @@ from headscape.errors import InputError
 from headscape.geometry.affinity import AFFINITY_FLOOR
 
 # Two BLAS threads gain nothing on matrices up to this size, and on a busy machine they wait for each other.
-_ONE_THREAD_LIMIT = 512
+ONE_THREAD_LIMIT = 512
 # Full decompositions find multiple eigenvalues surely; from about this size on they would take most of the time.
 _DENSE_LIMIT = 1024
 
@@ -192,7 +192,7 @@ def _largest_magnitude(
 
 def _eigh(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return all eigenpairs of a symmetric matrix, of a small one with a single thread."""
-    if len(matrix) > _ONE_THREAD_LIMIT:
+    if len(matrix) > ONE_THREAD_LIMIT:
         values, vectors = np.linalg.eigh(matrix)
         return values, vectors
     with one_blas_thread():

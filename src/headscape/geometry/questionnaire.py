@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -9,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
+from headscape.engine.blas import one_blas_thread
 from headscape.errors import InputError
 from headscape.geometry.affinity import INITIAL_AFFINITIES, emd_affinity
 from headscape.geometry.builders.grown import TREE_KINDS, TreeKind, grown_tree
 from headscape.geometry.diagnosis import closed_tree, disconnected_affinity, flat_geometry, unsettled_emd
-from headscape.geometry.diffusion import Eigenpairs
+from headscape.geometry.diffusion import ONE_THREAD_LIMIT, Eigenpairs
 from headscape.geometry.leaf_order import ordered_leaves
 from headscape.geometry.partition_tree import IntArray, PartitionTree
 from headscape.geometry.slices import ArraySlices, Slices
@@ -133,7 +135,10 @@ class Questionnaire:
                 f"x must have at least 2 axes and none of them empty, but its shape is {array.shape}."
             )
         require_finite(array, "x")
-        return self.fit_slices(ArraySlices(array, self.max_bytes, self.engine))
+        # Threads of BLAS that found nothing to do on short axes would wait on the cores that the engine's threads need.
+        short = max(array.shape) <= ONE_THREAD_LIMIT
+        with one_blas_thread() if short else nullcontext():
+            return self.fit_slices(ArraySlices(array, self.max_bytes, self.engine))
 
     def fit_slices(self, slices: Slices) -> Self:
         """Organize a tensor of which only the slices are known: how they are computed is their own matter."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from headscape.errors import HeadscapeError, InputError, ModelError
 from headscape.models.anatomy import AttentionModule, adapter_for, attention_modules
+from headscape.models.collection import without_collection
 from headscape.models.fewer_heads import first_line, layers_of, load_with_fewer_heads, pruning_record
 from headscape.models.gguf import converted_gguf
 from headscape.models.lazy_torch import torch
@@ -91,6 +92,7 @@ class Model:
         }
 
 
+@without_collection()
 def load_model(
     name: str | os.PathLike[str],
     *,

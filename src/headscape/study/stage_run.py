@@ -4,7 +4,7 @@ import dataclasses
 import os
 import threading
 
-from headscape.engine import LocalEngine
+from headscape.engine import LocalEngine, no_progress
 from headscape.study.folder import StudyFolder
 from headscape.study.piece_run import PieceRun, Work, measured
 from headscape.study.stages.context import Context
@@ -51,6 +51,7 @@ class StageRun:
                 if stage.unit == "window":
                     self._piece(stage, window, f"{stage.doing}, window {window + 1} of {n}")
         self._spread("layer")
+        self._side_by_side()
         for stage in self.stages:
             if stage.unit != "window":
                 pieces = stage.pieces(self.context)
@@ -102,6 +103,31 @@ class StageRun:
             run = PieceRun(self.context, stages, self.asked, keep)
             for _ in LocalEngine(threads).map(run, work):
                 pass
+
+    def _side_by_side(self) -> None:
+        """Measure stages over all windows that do without the model on threads, each on one."""
+        stages = [
+            stage
+            for stage in self.stages
+            if stage.unit == "model" and stage.concurrent and not self.folder.has(stage.part(0))
+        ]
+        threads = min(self._windows_at_once(), len(stages))
+        if self.context.engine.remote or threads < 2:
+            return
+        # Each has a cache of its own: threads would take its windows from each other.
+        contexts = [
+            dataclasses.replace(self.context, earlier=self._needed(stage), progress=no_progress, cache=None)
+            for stage in stages
+        ]
+
+        def run(place: int) -> Result:
+            return measured(stages[place], contexts[place], 0, self.asked)
+
+        cost = sum(self._seconds(stage) for stage in stages)
+        with self.told.step(", ".join(stage.doing for stage in stages), cost) as tell:
+            for done, found in enumerate(LocalEngine(threads).map(run, range(len(stages)))):
+                self.folder.write(stages[done].part(0), found)
+                tell("stage", done + 1, len(stages))
 
     def _windows_at_once(self) -> int:
         """Return how many windows the threads may measure at once: they take at most half of the memory."""

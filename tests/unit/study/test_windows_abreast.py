@@ -1,11 +1,14 @@
 """Windows that threads measure side by side give what they give one after the other."""
 
+import threading
+
 import numpy as np
 import pytest
 
 import headscape as hs
 from headscape.engine import LocalEngine
 from headscape.study import stage_run
+from headscape.study.stages import stage_named
 
 RNG = np.random.default_rng(0)
 CAPTURE = hs.Capture.from_arrays(RNG.normal(size=(3, 2, 4, 24, 8)), RNG.normal(size=(3, 2, 2, 24, 8)))
@@ -66,3 +69,25 @@ def test_little_memory_means_one_window_at_a_time(always_abreast, monkeypatch):
         progress=lambda *now: seen.append(now[0]),
     )
     assert not any("at a time" in text for text in seen)
+
+
+def test_stages_without_the_model_run_side_by_side_to_the_same_results(monkeypatch):
+    stages, at_once, together = ["folders", "sinks"], threading.Barrier(2, timeout=60), []
+    measure = {name: stage_named(name).__class__.measure for name in stages}
+
+    def meets(self, context, piece):
+        if context.engine.threads > 1:
+            at_once.wait()
+            together.append(self.name)
+        return measure[self.name](self, context, piece)
+
+    for name in stages:
+        monkeypatch.setattr(stage_named(name).__class__, "measure", meets)
+    # Pictures are drawn first, on one of the two threads.
+    beside, in_turn = (hs.analyze(CAPTURE, stages=stages, engine=LocalEngine(threads=n)) for n in (2, 1))
+    assert sorted(together) == stages
+    for name in stages:
+        ours, theirs = beside.results[name][0], in_turn.results[name][0]
+        assert ours.arrays.keys() == theirs.arrays.keys()
+        for key, array in ours.arrays.items():
+            np.testing.assert_array_equal(array, theirs.arrays[key])

@@ -55,7 +55,7 @@ class Folders(Stage):
     """Takes the windows' head geometries together, and says what its folders are worth and have in common."""
 
     name, title, doing, cost = "folders", "Folders of the heads", "repeating the head tree", 1.2
-    unit, needs, follows = "model", ("geometry",), ("geometry",)
+    unit, needs, follows, concurrent = "model", ("geometry",), ("geometry",), True
     columns = (
         Column("place", "place", "Place in the leaf order of the head tree.", table=False),
         Column("folder", "folder", "Number of the head's folder at the first level of the tree."),

@@ -40,7 +40,8 @@ SCRIPTS = ("fields.js", "pictures.js", "larger_view.js")
 class Pictures(Stage):
     """Keeps what the panel of a head shows of its attention and energy."""
 
-    name, title, doing, unit, always = "pictures", "Attention of the heads", "drawing heads", "model", True
+    name, title, doing, unit = "pictures", "Attention of the heads", "drawing heads", "model"
+    always = concurrent = True
     cost = 0.7
     options = (
         Option(

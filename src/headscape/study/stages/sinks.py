@@ -91,7 +91,7 @@ class Sinks(Stage):
     """Organizes the first window once more without its sinks."""
 
     name, title, doing = "sinks", "The map without attention sinks", "organizing without sinks"
-    unit, cost, needs, optional = "model", 2.2, ("geometry",), True
+    unit, cost, needs, optional, concurrent = "model", 2.2, ("geometry",), True, True
 
     def measure(self, context: Context, piece: int) -> Result:
         """Return the sinks of the first window, and its organization without them."""

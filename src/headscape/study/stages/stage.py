@@ -173,8 +173,8 @@ class Stage(ABC):
         Seconds that a piece takes at 270 heads and 256 tokens on 2 cores; only the expected time and the time left
         depend on it. :meth:`seconds` says how it grows.
     concurrent
-        Whether threads may measure several windows at once; a stage that runs the model must let one thread at a time
-        do so.
+        Whether threads may measure several windows at once, or a whole model beside other stages; a stage that runs
+        the model must let one thread at a time do so.
     by_default, always
         Whether it runs by default, and whether also when only other stages are asked for.
     question

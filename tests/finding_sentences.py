@@ -1119,17 +1119,17 @@ def verdict_on_ranking(study, said):
     return {"method": True, "word": True, "area": True, "beaten": beaten, "draws": len(random)}
 
 
-_DEFAULT = "reconstruction+repair, the default, is {choice~} here: "
+_OURS = "reconstruction+repair is {choice~} here: "
 
 
 @says(
     "ablation",
-    _DEFAULT + "it costs less than every other method at all counts.",
-    _DEFAULT + "it costs more with {told~} off.",
-    _DEFAULT + "none costs clearly less at any count; it costs less with {told~} off.",
-    _DEFAULT + "none costs clearly less at any count.",
+    _OURS + "it costs less than every other method at all counts.",
+    _OURS + "it costs more with {told~} off.",
+    _OURS + "none costs clearly less at any count; it costs less with {told~} off.",
+    _OURS + "none costs clearly less at any count.",
 )
-def default_choice(study, said):
+def our_choice(study, said):
     increases, counts = increases_of(study)
     means = {method: rows.mean(axis=0) for method, rows in increases.items() if method != "random"}
     own = means.pop("reconstruction+repair")

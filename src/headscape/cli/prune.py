@@ -109,7 +109,7 @@ def prune(
         sizes=given.sizes,
         recover=given.recover,
         searching=given.max_loss is not None,
-        plans=len(PLANS) if score == "validated" else 0,
+        plans=len(PLANS) if isinstance(score, str) and score == "validated" else 0,
     )
     with nullcontext() if written is None else claimed(written), shown_progress(given.quiet) as progress:
         progress("loading the model", 0, 1)

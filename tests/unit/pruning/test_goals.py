@@ -211,7 +211,7 @@ def test_models_without_a_cache_say_so():
         ({"fraction": 0.2, "groups": True}, r"at least 2 at once: the smallest fraction .* is 0\.25\."),
         ({"fraction": 0.5, "recover": -1}, "recover must be a whole number from 0"),
         ({"fraction": 0.5, "method": "osscar"}, "osscar.* compare it with headscape ablate"),
-        ({"fraction": 0.5, "method": "osscar"}, "prune takes 'reconstruction' .* but the method is 'osscar'"),
+        ({"fraction": 0.5, "method": "osscar"}, "prune takes 'validated' .* but the method is 'osscar'"),
         ({"fraction": 0.5, "sizes": 1000}, "sizes must be a whole number from 0 to 50"),
     ],
 )

@@ -18,8 +18,8 @@ what a layer can lose depends on the model, the number of heads and the amount o
 Where a plan asks for a number, the cheapest moves of a layer are taken one after another, then heads are swapped while
 that lowers the price. Where heads go in units, plans may fall short of the number asked for by different numbers; those
 that fall far short are left out. Plans are compared first, at one strength of the repair, then strengths under the best
-plan, then targets (:mod:`headscape.ablation.ridge_fit`). The uniform plan with the target 0 is OSSCAR, so that the
-choice departs from the best published method only where windows left out say so.
+plan, then targets (:mod:`headscape.ablation.ridge_fit`). The uniform plan with the target 0 is OSSCAR, and another plan
+is taken only if its loss on windows left out is lower by more than a standard error of the difference.
 """
 
 from __future__ import annotations
@@ -102,12 +102,33 @@ def validated_choice(
     for name, plan in plans.items():
         tried[name] = cross_validated(search.passes, plan.layers, search.deciding(plan), [START])
         removed[name] = sum(map(len, search.gone.values()))
-    full = [name for name in tried if removed[name] >= FULL * max(removed.values())]
-    name = min(full, key=lambda plan: tried[plan].lowest)
+    full = {name: tried[name] for name in tried if removed[name] >= FULL * max(removed.values())}
+    name = chosen_plan(full)
     plan, deciding = plans[name], search.deciding(plans[name])
     choice = chosen_strength(search.passes, plan.layers, deciding, tried[name])
     losses = {plan: found.lowest for plan, found in tried.items()}
     return search.fitted(plan, choice.best, choice, name, losses)
+
+
+def chosen_plan(tried: Mapping[str, StrengthChoice]) -> str:
+    """Return the plan with the lowest left-out loss, or the uniform one unless that is lower by a standard error.
+
+    The standard error is that of the difference to the uniform plan, paired over windows: with few windows the lowest
+    of several losses is often the luckiest (the one-standard-error rule of Breiman et al., "Classification and
+    Regression Trees", 1984).
+
+    Examples
+    --------
+    >>> found = {"uniform": [3.0, 3.2, 3.1, 3.3], "metric": [2.9, 3.4, 3.0, 3.2]}
+    >>> chosen_plan({name: StrengthChoice({START: np.array(losses)}) for name, losses in found.items()})
+    'uniform'
+    """
+    name = min(tried, key=lambda plan: tried[plan].lowest)
+    if UNIFORM not in tried or not tried[name].losses:
+        return name
+    gains = tried[UNIFORM].losses[START] - tried[name].losses[START]
+    clear = gains.mean() > gains.std(ddof=1) / np.sqrt(len(gains))
+    return name if clear else UNIFORM
 
 
 def planned_choice(

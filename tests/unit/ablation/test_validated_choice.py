@@ -13,9 +13,10 @@ from headscape.ablation.layerwise import uniform_quotas
 from headscape.ablation.obs import BrainSurgeon
 from headscape.ablation.output_metric import intact_prices
 from headscape.ablation.rankings import ranking_of
+from headscape.ablation.repair_choice import START, StrengthChoice
 from headscape.ablation.ridge_fit import NO_REPAIR, Strength
 from headscape.ablation.rivals import _Layerwise, rival_choice
-from headscape.ablation.validated_choice import Plan, _Search, removal_plans, validated_choice
+from headscape.ablation.validated_choice import Plan, _Search, chosen_plan, removal_plans, validated_choice
 from tiny_models import tiny_causal_model, token_ids
 
 IDS = token_ids(8, length=30)
@@ -62,12 +63,27 @@ def test_the_best_plan_and_strength_on_windows_left_out_are_taken():
     model = tiny_causal_model("GPT2")
     evaluator, before = evidence_of(model, continued(model, 8)), state_of(model)
     found = validated_choice(evaluator, 4)
-    assert found.plan == min(found.plans, key=found.plans.get)
+    assert found.plan in ("uniform", min(found.plans, key=found.plans.get))
     tried = found.repair.choice.losses
     assert found.repair.strength == min(tried, key=lambda strength: tried[strength].mean())
     assert tried[found.repair.strength].mean() <= found.plans["uniform"]
     assert len(found.heads) == 4
     assert unchanged(model, before)
+
+
+def test_another_plan_than_the_uniform_one_has_to_win_by_more_than_a_standard_error():
+    def found(*losses):
+        return StrengthChoice({START: np.array(losses)})
+
+    uniform, lucky = (
+        found(3.0, 3.2, 3.1, 3.3),
+        found(2.6, 3.3, 3.1, 3.3),
+    )  # lower by 0.075, standard error 0.11
+    assert chosen_plan({"uniform": uniform, "metric": lucky}) == "uniform"
+    better = found(2.9, 3.1, 3.1, 3.2)  # lower by 0.075, standard error 0.025
+    assert chosen_plan({"uniform": uniform, "metric": better}) == "metric"
+    assert chosen_plan({"metric": lucky, "counts": better}) in ("metric", "counts")
+    assert chosen_plan({"uniform": StrengthChoice(), "metric": StrengthChoice()}) == "uniform"
 
 
 def test_heads_that_do_nothing_go_first_wherever_they_are():

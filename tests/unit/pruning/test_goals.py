@@ -125,7 +125,8 @@ def test_a_smaller_cache_takes_as_few_groups_as_reach_it(target, groups):
 
 def test_fewer_parameters_are_reached_by_what_costs_less_on_windows_set_aside():
     model = tiny_causal_model("Llama")
-    trial = trial_of(model, target_params=0.93, repair=False)
+    along = {"method": "reconstruction", "repair": False}  # sizes are steps of one order
+    trial = trial_of(model, target_params=0.93, **along)
     assert 1 - trial.savings.parameters.share <= 0.93
     # 12 calibration windows: 6 choose the heads, 6 compare the kinds.
     chosen, compare = CALIBRATION[::2], evidence_of(model, CALIBRATION[1::2])
@@ -134,7 +135,7 @@ def test_fewer_parameters_are_reached_by_what_costs_less_on_windows_set_aside():
     for groups in (False, True):
         for fraction in (0.25, 0.5, 0.75):
             other = hs.pruning_trial(
-                model, EVALUATION, calibration=chosen, fraction=fraction, groups=groups, repair=False
+                model, EVALUATION, calibration=chosen, fraction=fraction, groups=groups, **along
             ).heads
             if 1 - expected_savings(modules, other).parameters.share <= 0.93:
                 rivals.append(compare.losses(other).mean())

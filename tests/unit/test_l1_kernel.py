@@ -25,6 +25,38 @@ def test_float32_partial_sums_stay_accurate_over_many_terms():
     assert l1_distances(x, small=False)[0, 1] == pytest.approx(3e6 * float(np.float32(0.1)), rel=1e-6)
 
 
+@pytest.mark.parametrize("offset", [0.0, 10.0, 1e3])
+def test_a_common_offset_costs_no_more_digits_than_its_sums(offset, monkeypatch):
+    # Distances come from sums of minima, which are as large as the numbers themselves unless these are shifted first.
+    rng = np.random.default_rng(0)
+    x = (offset + rng.standard_normal((30, 24, 48))).astype(np.float32)
+    trees = {a: random_tree(n, rng) for a, n in zip(("query", "key", "head"), x.shape, strict=True)}
+    monkeypatch.setattr("headscape.geometry.tree_emd.SMALL_WORK", 0.0)
+    found, exact = (hs.tree_emd(array, trees, "head") for array in (x, x.astype(np.float64)))
+    np.testing.assert_allclose(found, exact, rtol=3e-7 + 2e-7 * offset)
+    rows = x.reshape(-1, 48).T
+    plain = np.abs(rows[:, None].astype(np.float64) - rows).sum(axis=2)
+    np.testing.assert_allclose(l1_distances(rows, small=False), plain, rtol=3e-7)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_equal_slices_have_distance_zero_to_the_last_bit(hidden, monkeypatch):
+    x = np.random.default_rng(0).standard_normal((30, 24, 40)).astype(np.float32)
+    x[:, :, 33] = x[:, :, 5]
+    if hidden:
+        x[10:20, :, 16:32] = 0.0
+    trees = {
+        "query": random_tree(30, np.random.default_rng(1)),
+        "key": random_tree(24, np.random.default_rng(2)),
+    }
+    monkeypatch.setattr("headscape.geometry.tree_emd.SMALL_WORK", 0.0)
+    found = hs.tree_emd(x, trees, "head")
+    assert found[33, 5] == 0.0
+    assert (found >= 0).all()
+    assert np.count_nonzero(found[5] == 0.0) == 2
+    assert l1_distances(x.reshape(-1, 40).T, small=False)[33, 5] == 0.0
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(9, 21), (8, 10, 7), (5, 4, 6, 3)])
 def test_compiled_and_plain_path_of_the_emd_agree(shape, dtype, monkeypatch):

@@ -6,7 +6,7 @@ from numba import njit
 from headscape.geometry._l1_tile import (
     TILE_POINTS,
     VECTOR_BYTES,
-    add_l1_tile,
+    add_minima_tile,
     add_points,
     any_point,
     copy_points,
@@ -20,18 +20,18 @@ FEATURES = 64  # a lane sums at most so many terms in float32, as accurate as 1,
 
 @njit(nogil=True, cache=True)
 def _add_panels(x, p, q, features, out):  # type: ignore[no-untyped-def]
-    """Add the L1 distances between the points of two panels."""
+    """Add the sums of minima of the points of two panels."""
     lanes = VECTOR_BYTES // x.itemsize
     for begin in range(0, features, FEATURES):
         end = min(begin + FEATURES, features)
         for j in range(0, PANEL, lanes):
             for i in range(0, PANEL, TILE_POINTS):
-                add_l1_tile(x, p, i, q, j, begin, end, out)
+                add_minima_tile(x, p, i, q, j, begin, end, out)
 
 
 @njit(nogil=True, cache=True)
-def add_l1_distances(x, out):  # type: ignore[no-untyped-def]
-    """Add the L1 distances between the points of all panels (panel, feature, PANEL) to the upper triangle of out."""
+def add_minima(x, out):  # type: ignore[no-untyped-def]
+    """Add the sums of minima of the points of all panels (panel, feature, PANEL) to the upper triangle of out."""
     features = x.shape[1]
     for q in range(len(x)):
         for p in range(q + 1):
@@ -61,53 +61,80 @@ def _find_filled(source, leaf, parent, filled, kept):  # type: ignore[no-untyped
 # Folders are summed for a panel of points at a time. Adding every folder to its parent, last to first, has no inner
 # loop of unpredictable length.
 @njit(nogil=True, cache=True)
-def _write_features(source, p, leaf, parent, kept, n, factor, weight, x):  # type: ignore[no-untyped-def]
-    """Write the weighted sums over the inner folders that are kept, side by side, for the points of one panel."""
-    width, folders = source.shape[1], len(parent)
-    first = p * folders * PANEL
-    x[p] = 0
+def _write_sums(source, p, leaf, parent, kept, n, x):  # type: ignore[no-untyped-def]
+    """Write the sums over the inner folders that are kept, and over single points, for the points of one panel."""
+    width = source.shape[1]
+    first = p * len(parent) * PANEL
+    for new in range(n):
+        x[p, kept[new]] = 0
     for k in range(len(leaf)):
         copy_points(x, first + leaf[k] * PANEL, source, k * width + p * PANEL)
-    for folder in range(folders - 1, 0, -1):
+    for new in range(n - 1, 0, -1):
+        folder = kept[new]
         add_points(x, first + parent[folder] * PANEL, x, first + folder * PANEL)
-    for new in range(n):
-        scale_points(x, first + new * PANEL, x, first + kept[new] * PANEL, factor * weight[kept[new]])
-
-
-@njit(nogil=True, fastmath=True, cache=True)
-def _magnitudes(panel, n, size):  # type: ignore[no-untyped-def]
-    """Write the sums of the magnitudes of the first n features of a panel."""
-    size[:] = 0
-    for new in range(n):
-        for lane in range(PANEL):
-            size[lane] += abs(panel[new, lane])
 
 
 @njit(nogil=True, cache=True)
-def add_folder_distances(rows, coarse, place, outer_weight, leaf, parent, weight, out):  # type: ignore[no-untyped-def]
-    """Add what a block of outer folders and all inner folders contribute to the upper triangle of the EMDs.
+def _write_features(x, p, kept, n, weight, shift):  # type: ignore[no-untyped-def]
+    """Turn the sums of one panel into features: those that are kept side by side, weighted, less a shift."""
+    first = p * x.shape[1] * PANEL
+    for new in range(n):
+        scale_points(x, first + new * PANEL, x, first + kept[new] * PANEL, weight[kept[new]], shift[new])
+
+
+@njit(nogil=True, cache=True)
+def _write_shift(panel, kept, n, weight, shift):  # type: ignore[no-untyped-def]
+    """Write the means of the features over the points of a panel of sums."""
+    for new in range(n):
+        total = panel[kept[new], 0]
+        for lane in range(1, PANEL):
+            total += panel[kept[new], lane]
+        shift[new] = total / np.float32(PANEL) * weight[kept[new]]
+
+
+@njit(nogil=True, fastmath=True, cache=True)
+def _negatives(panel, n, size):  # type: ignore[no-untyped-def]
+    """Write the sums of the negative ones of the first n features of a panel: of their minima with 0."""
+    size[:] = 0
+    for new in range(n):
+        for lane in range(PANEL):
+            size[lane] += min(panel[new, lane], panel.dtype.type(0))
+
+
+@njit(nogil=True, cache=True)
+def add_folder_minima(rows, coarse, place, outer_weight, leaf, parent, inner_weight, out):  # type: ignore[no-untyped-def]
+    """Add what a block of outer folders and all inner folders contribute to the upper triangle of the sums of minima.
 
     ``place`` says where the sums over an outer folder are: row p of ``rows`` (outer, inner, point) for p >= 0,
     row -1 - p of ``coarse`` otherwise. The number of points is a multiple of PANEL.
 
-    Inner folders that are zero for all points are left out, and so are pairs of panels of which one is zero: they
-    differ by the magnitudes of the other.
+    Inner folders that are zero for all points are left out, and so are pairs of panels of which one is zero. Where no
+    panel is, features are counted from their means over some points: that changes no distance, and sums of minima
+    stay as small as the differences.
     """
     panels, folders = rows.shape[2] // PANEL, len(parent)
     x = np.empty((panels, folders, PANEL), rows.dtype)
     size = np.zeros((panels, PANEL), np.float64)
     filled = np.zeros(panels, np.bool_)
     kept = np.empty(folders, np.int64)
+    shift = np.empty(folders, rows.dtype)
     for f in range(len(place)):
         source = rows[place[f]] if place[f] >= 0 else coarse[-1 - place[f]]
         n = _find_filled(source, leaf, parent, filled, kept)
+        weight = outer_weight[f] * inner_weight
         for p in range(panels):
             if filled[p]:
-                _write_features(source, p, leaf, parent, kept, n, outer_weight[f], weight, x)
+                _write_sums(source, p, leaf, parent, kept, n, x)
+        shift[:] = 0
+        if filled.all():
+            _write_shift(x[(panels - 1) // 2], kept, n, weight, shift)
+        for p in range(panels):
+            if filled[p]:
+                _write_features(x, p, kept, n, weight, shift)
         if not filled.all():
             for p in range(panels):
                 if filled[p]:
-                    _magnitudes(x[p], n, size[p])
+                    _negatives(x[p], n, size[p])
         for q in range(panels):
             for p in range(q + 1):
                 if filled[p] and filled[q]:

@@ -1,5 +1,8 @@
 """The innermost steps of the L1 kernel, in vector operations that no compiler finds by itself.
 
+A distance is computed from sums of minima, because |a - b| = a + b - 2 min(a, b): per feature and pair of points one
+minimum and one sum, where the magnitude of a difference takes three operations.
+
 A panel holds the features of ``PANEL`` points, those of one feature side by side. A tile is a block of pairs of points:
 some points of one panel against one vector of points of another. Its sums stay in vector registers while the features
 pass by, as in a matrix product; nothing is summed across lanes.
@@ -19,7 +22,6 @@ intrinsic: Any = numba_intrinsic
 
 _FEATURES = binding.get_host_cpu_features()
 _WIDE = bool(_FEATURES.get("avx512f", False))
-_FUSED = bool(_FEATURES.get("fma", False))
 VECTOR_BYTES = 64 if _WIDE else 32
 """Bytes of a vector; on processors with shorter ones the compiler takes two for one."""
 TILE_POINTS = 16 if _WIDE else 8
@@ -27,8 +29,8 @@ TILE_POINTS = 16 if _WIDE else 8
 
 
 @intrinsic
-def add_l1_tile(typing_context, x, p, i, q, j, begin, end, out):  # type: ignore[no-untyped-def]
-    """Add the L1 distances between points i, ... of panel p and one vector of points j, ... of panel q.
+def add_minima_tile(typing_context, x, p, i, q, j, begin, end, out):  # type: ignore[no-untyped-def]
+    """Add the sums of minima of points i, ... of panel p and one vector of points j, ... of panel q.
 
     ``x`` (panel, feature, PANEL) is contiguous, ``out`` (point, point) float64. Features begin to end - 1, at least
     one of them, are summed in the dtype of x.
@@ -48,11 +50,6 @@ def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     element = context.get_data_type(x_type.dtype)
     lanes = VECTOR_BYTES * 8 // x_type.dtype.bitwidth
     vector, doubles = ir.VectorType(element, lanes), ir.VectorType(ir.DoubleType(), lanes)
-    kind = f"v{lanes}f{x_type.dtype.bitwidth}"
-    absolute = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(vector, [vector]), f"llvm.fabs.{kind}"
-    )
-    difference = _differences(builder, vector, kind)
 
     def constant(value: int) -> Any:
         return ir.Constant(ir.IntType(64), value)
@@ -71,8 +68,10 @@ def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     new = []
     for place, total in enumerate(totals):
         one = builder.load(builder.gep(data.data, [builder.add(builder.add(row, offset), constant(place))]))
-        gap = difference(_everywhere(builder, one, vector), others, place)
-        new.append(builder.fadd(total, builder.call(absolute, [gap])))
+        one = _everywhere(builder, one, vector)
+        # Compilers know this form of the minimum, which is one instruction; that of the standard cares about NaN.
+        least = builder.select(builder.fcmp_ordered("<", one, others), one, others)
+        new.append(builder.fadd(total, least))
         total.add_incoming(ir.Constant(vector, None), before)
         total.add_incoming(new[-1], loop)
     following = builder.add(k, constant(1))
@@ -88,28 +87,6 @@ def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         wide = total if x_type.dtype == types.float64 else builder.fpext(total, doubles)
         builder.store(builder.fadd(builder.load(at, align=8), wide), at, align=8)
     return context.get_dummy_value()
-
-
-def _differences(builder: Any, vector: Any, kind: Any) -> Any:
-    """Return a function that subtracts vectors, every other one as a fused 1 * a - b, which gives the same bits.
-
-    Processors with units of their own for sums and for fused products (AMD) then have both at work, a fifth faster.
-    """
-    if not _FUSED:
-        return lambda one, others, _: builder.fsub(one, others)
-    fused = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.{kind}"
-    )
-    # An empty assembly hides the 1: the compiler would make a plain difference of it.
-    hidden = ir.InlineAsm(ir.FunctionType(vector, [vector]), "", "=x,0")
-    unit = builder.call(hidden, [ir.Constant(vector, [1.0] * vector.count)])
-
-    def difference(one: Any, others: Any, place: int) -> Any:
-        if place % 2:
-            return builder.fsub(one, others)
-        return builder.call(fused, [one, unit, builder.fneg(others)])
-
-    return difference
 
 
 @intrinsic
@@ -138,16 +115,17 @@ def add_points(typing_context, x, to, source, at):  # type: ignore[no-untyped-de
 
 
 @intrinsic
-def scale_points(typing_context, x, to, source, at, factor):  # type: ignore[no-untyped-def]
-    """Write PANEL numbers from place ``at`` of a contiguous array, times a factor, to place ``to`` of another."""
+def scale_points(typing_context, x, to, source, at, factor, shift):  # type: ignore[no-untyped-def]
+    """Write PANEL numbers from place ``at`` of an array, times a factor less a shift, to place ``to`` of another."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         target, source = (_points(context, builder, signature, arguments, i) for i in (0, 2))
         values = builder.load(source, align=4)
-        builder.store(builder.fmul(values, _everywhere(builder, arguments[4], values.type)), target, align=4)
+        factor, shift = (_everywhere(builder, number, values.type) for number in arguments[4:])
+        builder.store(builder.fsub(builder.fmul(values, factor), shift), target, align=4)
         return context.get_dummy_value()
 
-    return types.void(x, types.int64, source, types.int64, x.dtype), code
+    return types.void(x, types.int64, source, types.int64, x.dtype, x.dtype), code
 
 
 @intrinsic

@@ -14,7 +14,7 @@ AFFINITY_FLOOR = 1e-8
 
 NEIGHBORS = 10
 _BLOCK_BYTES = 1 << 26
-_GRAM_POINTS = 32
+_GRAM_POINTS = 8
 # Inner products differ in the last digits when points or features come in another order; trees must not.
 _DECIMALS = 9
 

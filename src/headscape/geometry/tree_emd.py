@@ -11,7 +11,7 @@ from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.arranged import Arranged, Arrangements
 from headscape.geometry.folder_averages import folder_sums, require_fit
-from headscape.geometry.l1_kernel import SMALL_WORK, l1_distances, symmetric
+from headscape.geometry.l1_kernel import SMALL_WORK, distances_of_minima, l1_distances
 from headscape.geometry.partition_tree import PartitionTree, trees_of
 from headscape.tensor.checks import as_float_array, require_finite
 from headscape.tensor.network_tensor import axis_names
@@ -90,7 +90,7 @@ def tree_emd(
     plan = _plan(arrangements, trees_of(trees), axis, alpha, beta, max_bytes)
     total = np.zeros(())
     stage = f"EMD of {axis}"
-    for done, part in enumerate((engine or LocalEngine()).map(plan.distances, plan.blocks())):
+    for done, part in enumerate((engine or LocalEngine()).map(plan.contribution, plan.blocks())):
         total = total + part
         progress(stage, done + 1, plan.n_blocks)
     return plan.emd(total)
@@ -116,7 +116,7 @@ class _Plan:
         for start in range(0, self.outer.n_folders, self.block):
             yield range(start, min(start + self.block, self.outer.n_folders))
 
-    def distances(self, block: range) -> NDArray[np.float64]:
+    def contribution(self, block: range) -> NDArray[np.float64]:
         """Return what one block of outer folders contributes to the EMDs."""
         raise NotImplementedError
 
@@ -132,7 +132,7 @@ class _PlainPlan(_Plan):
     rows: NDArray[Any]
     small: bool
 
-    def distances(self, block: range) -> NDArray[np.float64]:
+    def contribution(self, block: range) -> NDArray[np.float64]:
         sums = np.stack([self.rows[self.outer.folder(f)].sum(axis=0) for f in block], axis=1)
         for number, tree in enumerate(self.inner):
             sums = folder_sums(sums, tree, axis=2 + number)
@@ -153,13 +153,13 @@ class _CompiledPlan(_Plan):
     coarse: NDArray[Any]
     place: NDArray[np.int64]
 
-    def distances(self, block: range) -> NDArray[np.float64]:
-        from headscape.geometry._l1_numba import add_folder_distances
+    def contribution(self, block: range) -> NDArray[np.float64]:
+        from headscape.geometry._l1_numba import add_folder_minima
 
         (tree,) = self.inner
         rows = self.arranged.rows
         out = np.zeros((rows.shape[2], rows.shape[2]))
-        add_folder_distances(
+        add_folder_minima(
             rows,
             self.coarse,
             self.place[block.start : block.stop],
@@ -173,7 +173,7 @@ class _CompiledPlan(_Plan):
 
     def emd(self, total: NDArray[np.float64]) -> NDArray[np.float64]:
         n = len(self.arranged.order)
-        return self.arranged.restored(symmetric(total[:n, :n])) * self.unit
+        return self.arranged.restored(distances_of_minima(total[:n, :n])) * self.unit
 
 
 def _plan(

@@ -3,23 +3,30 @@
 Run with ``python -m benchmarks.pruning_rivals --text wikitext2_valid.txt --out out/rivals`` (``make bench-pruning``). A
 cell is a number of calibration windows, a kind of removal (any single heads by gates, or units that can be cut out), a
 share of the heads and a method; finished ones are not computed again, and several processes can share a folder.
-``--table`` writes what is there as a table, with the sums over the sizes and the CPU time as a share of SlimGPT's.
+``--rounded`` lets the choices of all methods round the factors of matrix products to bfloat16, which processors with
+units for that (AMX) multiply several times as fast; losses are judged in float32 all the same. ``--table`` writes what
+is there as a table, with the sums over the sizes and the CPU time as a share of SlimGPT's.
 """
 
 import argparse
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from headscape.ablation.calibration_split import split_windows
 from headscape.ablation.choices import choice_of
 from headscape.ablation.greedy import removable_units, single_heads
 from headscape.ablation.head_evaluator import HeadEvaluator
+from headscape.ablation.output_metric import IntactPrices, intact_prices
+from headscape.ablation.rivals import Choice
+from headscape.ablation.validated_choice import validated_choice
 from headscape.analysis.intervals import bootstrap
 from headscape.models.loading import load_model
 
@@ -39,11 +46,12 @@ SIZES = (0.1, 0.2, 0.3, 0.5)
 class Cells:
     """Measures cells of one model and keeps them in a folder, one file each."""
 
-    def __init__(self, model: str, text: Path, out: Path) -> None:
-        self.text, self.out = text, out
+    def __init__(self, model: str, text: Path, out: Path, rounded: bool = False) -> None:
+        self.text, self.out, self.rounded = text, out, rounded
         out.mkdir(parents=True, exist_ok=True)
         self.loaded = load_model(model)
         self._calibrated: dict[int, HeadEvaluator] = {}
+        self._intact_prices: dict[int, tuple[IntactPrices, float]] = {}
         self.judge = HeadEvaluator(self.loaded, self._split(16).evaluation)
         # Some objectives compare with the intact model: made now, before anything is changed.
         self.objective = self.judge.objective
@@ -54,9 +62,8 @@ class Cells:
         if path.exists():
             return
         count = int(share * len(self.judge.heads) + 1e-9)
-        start = time.process_time()
-        choice = choice_of(self._evaluator(windows), method, count, KINDS[kind])
-        seconds = time.process_time() - start
+        with rounded_products(self.rounded):
+            choice, seconds = self._choice(windows, kind, count, method)
         intact = self._intact()
         # The projections are 0 where heads are gone, so that nothing has to be switched off.
         with choice.repair.applied(self.judge.projections):
@@ -72,12 +79,25 @@ class Cells:
             "plans": dict(choice.plans),
             "candidates": choice.repair.choice.summary(),
             "cpu_seconds": round(seconds, 1),
+            "rounded": self.rounded,
             "intact": intact,
             "losses": losses.tolist(),
         }
         _write(path, result)
         cost = float(np.mean(losses) - np.mean(intact))
         print(f"{path.stem}: {len(choice.heads)} heads +{cost:.4f} ({seconds:.0f} s)", flush=True)
+
+    def _choice(self, windows: int, kind: str, count: int, method: str) -> tuple[Choice, float]:
+        """Return what a method chooses and its CPU seconds; prices of the intact model serve all cells."""
+        evaluator, spent, start = self._evaluator(windows), 0.0, time.process_time()
+        if method != OURS:
+            return choice_of(evaluator, method, count, KINDS[kind]), time.process_time() - start
+        if windows not in self._intact_prices:
+            self._intact_prices = {windows: (intact_prices(evaluator), time.process_time() - start)}
+            start = time.process_time()
+        prices, spent = self._intact_prices[windows]
+        choice = validated_choice(evaluator, count, KINDS[kind], prices)
+        return choice, spent + time.process_time() - start
 
     def _intact(self) -> list[float]:
         """Return the losses of the intact model, which all cells share."""
@@ -94,6 +114,18 @@ class Cells:
 
     def _split(self, windows: int) -> Any:
         return split_windows(self.loaded, self.text, windows=JUDGED, calibration_count=windows)
+
+
+@contextmanager
+def rounded_products(rounded: bool) -> Iterator[None]:
+    """Let float32 matrix products round their factors to bfloat16 for a block, if asked to."""
+    products = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = products.fp32_precision
+    products.fp32_precision = "bf16" if rounded else before
+    try:
+        yield
+    finally:
+        products.fp32_precision = before
 
 
 def _write(path: Path, value: Any) -> None:
@@ -165,6 +197,7 @@ def main() -> None:
     )
     parser.add_argument("--shares", type=float, nargs="*", help="only these shares of the heads")
     parser.add_argument("--kinds", nargs="*", choices=KINDS, help="only these kinds of removal")
+    parser.add_argument("--rounded", action="store_true", help="choose with products rounded to bfloat16")
     parser.add_argument("--methods", nargs="*", default=[OURS, *RIVALS], help="only these methods")
     options = parser.parse_args()
     if options.table is not None:
@@ -174,7 +207,7 @@ def main() -> None:
         )
         options.table.write_text(json.dumps({"made_with": made, **table(options.out)}, indent=1) + "\n")
         return
-    cells = Cells(options.model, options.text, options.out)
+    cells = Cells(options.model, options.text, options.out, options.rounded)
     for windows, kind, share in ORDER:
         wanted = zip(
             (windows, share, kind), (options.calibration, options.shares, options.kinds), strict=True

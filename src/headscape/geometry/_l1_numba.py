@@ -39,6 +39,19 @@ def add_minima(x, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
+def write_distances(minima, out):  # type: ignore[no-untyped-def]
+    """Write the symmetric array of distances, given the sums of minima on and above the diagonal."""
+    n = len(out)
+    for first in range(0, n, PANEL):
+        for j in range(n):
+            for i in range(first, min(first + PANEL, j + 1)):
+                # Rounding may leave less than nothing between points that are nearly equal.
+                distance = max(minima[i, i] + minima[j, j] - 2.0 * minima[i, j], 0.0)
+                out[i, j] = distance
+                out[j, i] = distance
+
+
+@njit(nogil=True, cache=True)
 def _find_filled(source, leaf, parent, filled, kept):  # type: ignore[no-untyped-def]
     """Tell which panels differ from zero, write the inner folders that do for any point, and return how many do."""
     width = source.shape[1]

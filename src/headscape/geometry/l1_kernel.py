@@ -59,20 +59,30 @@ def l1_distances(rows: NDArray[Any], *, small: bool | None = None) -> NDArray[np
         small = 0.5 * n * n * features < SMALL_WORK
     if small:
         return np.asarray(squareform(pdist(rows, "cityblock"), checks=False))
-    return distances_of_minima(_minima(rows)[:n, :n])
+    return distances_of_minima(_minima(rows), n)
 
 
-def distances_of_minima(minima: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the L1 distances, given the sums of minima on and above the diagonal."""
-    own = np.diag(minima)
-    # Rounding may leave less than nothing between rows that are nearly equal.
-    return symmetric(np.maximum(own[:, None] + own[None, :] - 2.0 * minima, 0.0))
+def minima_array(n: int) -> NDArray[np.float64]:
+    """Return zeros for the sums of minima of n points, whose number is a multiple of PANEL.
+
+    Rows are a little longer than n: at distances of 4 kB they would push each other out of the cache.
+    """
+    return np.zeros((n, n + PANEL // 2))
+
+
+def distances_of_minima(minima: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Return the L1 distances between the first n points, given the sums of minima on and above the diagonal."""
+    from headscape.geometry._l1_numba import write_distances
+
+    out = np.empty((n, n))
+    write_distances(minima, out)
+    return out
 
 
 def _minima(rows: NDArray[Any]) -> NDArray[np.float64]:
     """Return an array whose entries on and above the diagonal are sums of minima; the others mean nothing."""
     n, features = rows.shape
-    out = np.zeros((n + -n % PANEL, n + -n % PANEL))
+    out = minima_array(n + -n % PANEL)
     # In blocks of features, so that no second copy of the rows is made.
     for begin in range(0, features, _COPIED):
         block = rows[:, begin : begin + _COPIED]

@@ -11,7 +11,7 @@ from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.errors import InputError
 from headscape.geometry.arranged import Arranged, Arrangements
 from headscape.geometry.folder_averages import folder_sums, require_fit
-from headscape.geometry.l1_kernel import SMALL_WORK, distances_of_minima, l1_distances
+from headscape.geometry.l1_kernel import SMALL_WORK, distances_of_minima, l1_distances, minima_array
 from headscape.geometry.partition_tree import PartitionTree, trees_of
 from headscape.tensor.checks import as_float_array, require_finite
 from headscape.tensor.network_tensor import axis_names
@@ -158,7 +158,7 @@ class _CompiledPlan(_Plan):
 
         (tree,) = self.inner
         rows = self.arranged.rows
-        out = np.zeros((rows.shape[2], rows.shape[2]))
+        out = minima_array(rows.shape[2])
         add_folder_minima(
             rows,
             self.coarse,
@@ -172,8 +172,8 @@ class _CompiledPlan(_Plan):
         return out
 
     def emd(self, total: NDArray[np.float64]) -> NDArray[np.float64]:
-        n = len(self.arranged.order)
-        return self.arranged.restored(distances_of_minima(total[:n, :n])) * self.unit
+        distances = distances_of_minima(total, len(self.arranged.order))
+        return self.arranged.restored(distances) * self.unit
 
 
 def _plan(

@@ -27,6 +27,8 @@ VECTOR_BYTES, _INSTRUCTION = _FOUND
 """Bytes of a vector, and the instruction that sums absolute differences of bytes, if the processor has one."""
 GROUP = 8
 """Points are padded to a multiple of this by zeros; those of a group share how many of their leading bytes count."""
+LANES = VECTOR_BYTES // 8 if _INSTRUCTION else VECTOR_BYTES
+"""Sums of absolute differences that a vector keeps side by side."""
 _ROWS, _COLUMNS = 4, 2
 _SQUARE = 16
 _NEAR = 64  # points whose bytes stay in the second cache while all others pass by
@@ -34,17 +36,22 @@ _INT = ir.IntType(64)
 
 
 @intrinsic
-def _sad_tile(typing_context, x, i, j, begin, end, out):  # type: ignore[no-untyped-def]
-    """Write the L1 distances between rows i, ... and rows j, ... of bytes to ``out``, over bytes begin to end."""
+def _add_sad_tile(typing_context, x, i, j, begin, end, scale, sums, bounds):  # type: ignore[no-untyped-def]
+    """Add L1 distances between rows i, ... and rows j, ... of bytes, over bytes begin to end, in units of ``scale``.
+
+    ``sums`` (pair, LANES) gets what the lanes of a vector have found, ``bounds`` the bounds of their variances.
+    """
     place = types.int64
-    return types.void(x, place, place, place, place, out), _code
+    return types.void(x, place, place, place, place, types.float64, sums, bounds), _code
 
 
 def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Build the loop over bytes."""
     data = context.make_array(signature.args[0])(context, builder, arguments[0])
-    sums = context.make_array(signature.args[-1])(context, builder, arguments[-1])
-    i, j, begin, end = arguments[1:-1]
+    sums, bounds = (
+        context.make_array(signature.args[k])(context, builder, arguments[k]).data for k in (-2, -1)
+    )
+    i, j, begin, end, scale = arguments[1:-2]
     width = cgutils.unpack_tuple(builder, data.shape)[1]
     vector = ir.VectorType(ir.IntType(8), VECTOR_BYTES)
     rows, columns = (
@@ -62,8 +69,7 @@ def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.bitcast(builder.gep(data.data, [builder.add(row, k)]), vector.as_pointer())
         return builder.load(pointer, align=1)
 
-    lanes = VECTOR_BYTES // 8 if _INSTRUCTION else VECTOR_BYTES
-    kind = ir.VectorType(_INT, lanes)
+    kind = ir.VectorType(_INT, LANES)
     totals = [builder.phi(kind) for _ in range(_ROWS * _COLUMNS)]
     others = [loaded(column) for column in columns]
     new = []
@@ -77,13 +83,38 @@ def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     k.add_incoming(following, loop)
     builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
     builder.position_at_end(done)
+    doubles = ir.VectorType(ir.DoubleType(), LANES)
+    share = builder.sitofp(builder.sub(end, begin), ir.DoubleType())
+    largest, unit, square = (
+        _everywhere(builder, value, doubles)
+        for value in (
+            builder.fmul(share, ir.Constant(ir.DoubleType(), 0.25 / LANES)),
+            scale,
+            builder.fmul(scale, scale),
+        )
+    )
     for place, total in enumerate(new):
-        parts = [builder.extract_element(total, ir.Constant(ir.IntType(32), lane)) for lane in range(lanes)]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = builder.add(whole, part)
-        builder.store(whole, builder.gep(sums.data, [_number(place)]))
+        found = _as_doubles(builder, total, doubles)
+        least = builder.select(builder.fcmp_ordered("<", found, largest), found, largest)
+        for data, value in ((sums, builder.fmul(found, unit)), (bounds, builder.fmul(least, square))):
+            at = builder.bitcast(builder.gep(data, [_number(place * LANES)]), doubles.as_pointer())
+            builder.store(builder.fadd(builder.load(at, align=8), value), at, align=8)
     return context.get_dummy_value()
+
+
+def _as_doubles(builder: Any, total: Any, doubles: Any) -> Any:
+    """Return sums below 2^52 as numbers: as the last digits of 2^52 + sum, which older processors have, too."""
+    digits = ir.Constant(total.type, [0x4330000000000000] * LANES)
+    whole = builder.bitcast(builder.or_(total, digits), doubles)
+    return builder.fsub(whole, ir.Constant(doubles, [2.0**52] * LANES))
+
+
+def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
+    """Return a vector that holds one value in every lane."""
+    nothing, zero = ir.Constant(vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+    first = builder.insert_element(nothing, value, zero)
+    places = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None)
+    return builder.shuffle_vector(first, nothing, places)
 
 
 def _absolute_differences(builder: Any, one: Any, other: Any, kind: Any) -> Any:
@@ -111,39 +142,33 @@ def add_byte_distances(x, first, scale, filled, below, out):  # type: ignore[no-
     triangle; the number of rows is a multiple of GROUP.
     """
     n, tile = len(x), _ROWS * _COLUMNS
-    sums, total, bound = np.zeros(tile, np.int64), np.zeros(tile), np.zeros(tile)
+    parts, rests = np.zeros((2, tile, LANES)), np.zeros((2, tile))
     for near in range(0, n, _NEAR):
         for p in range(0, min(near + _NEAR, n), GROUP):
             for q in range(max(near, p), min(near + _NEAR, n), GROUP):
                 for i in range(p, p + GROUP, _ROWS):
                     for j in range(q, q + GROUP, _COLUMNS):
-                        total[:] = 0.0
-                        bound[:] = 0.0
+                        parts[:] = 0.0
+                        rests[:] = 0.0
                         for c in range(len(scale)):
                             a, b = filled[c, p // GROUP], filled[c, q // GROUP]
                             begin, common, last = first[c], first[c] + min(a, b), first[c] + max(a, b)
                             if common > begin:
-                                _sad_tile(x, i, j, begin * VECTOR_BYTES, common * VECTOR_BYTES, sums)
-                            else:
-                                sums[:] = 0
+                                start, stop = begin * VECTOR_BYTES, common * VECTOR_BYTES
+                                _add_sad_tile(x, i, j, start, stop, scale[c], parts[0], parts[1])
                             if last > common:
-                                for place in range(_ROWS):
-                                    rest = below[i + place, last] - below[i + place, common]
-                                    for k in range(_COLUMNS):
-                                        sums[place * _COLUMNS + k] += rest
-                                for place in range(_COLUMNS):
-                                    rest = below[j + place, last] - below[j + place, common]
-                                    for k in range(_ROWS):
-                                        sums[k * _COLUMNS + place] += rest
-                            largest = 0.25 * VECTOR_BYTES * (last - begin)
+                                largest = 0.25 * VECTOR_BYTES * (last - common)
+                                for place in range(tile):
+                                    full = i + place // _COLUMNS if a > b else j + place % _COLUMNS
+                                    rest = float(below[full, last] - below[full, common])
+                                    rests[0, place] += scale[c] * rest
+                                    rests[1, place] += scale[c] * scale[c] * min(rest, largest)
+                        for k in range(2):
                             for place in range(tile):
-                                found = float(sums[place])
-                                total[place] += scale[c] * found
-                                bound[place] += scale[c] * scale[c] * min(found, largest)
-                        for place in range(tile):
-                            row, column = i + place // _COLUMNS, j + place % _COLUMNS
-                            out[0, row, column] += total[place]
-                            out[1, row, column] += bound[place]
+                                total = rests[k, place]
+                                for lane in range(LANES):
+                                    total += parts[k, place, lane]
+                                out[k, i + place // _COLUMNS, j + place % _COLUMNS] += total
 
 
 @njit(nogil=True, cache=True)

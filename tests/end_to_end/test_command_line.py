@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import headscape as hs
-from cli_runs import environment, headscape, without_progress
+from cli_runs import environment, headscape, one_line, without_progress
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,18 @@ def test_the_same_command_again_is_fine_and_another_one_is_refused(demo):
     other = headscape("organize", "synthetic", "-o", out, "--alpha", 1, "--figures", "none")
     assert other.returncode == 2
     assert "alpha=0.0, now alpha=1.0" in other.stderr
+
+
+def test_organize_leaves_folders_with_other_files_alone(tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "summary.json").write_text('{"of": "something else"}')
+    refused = headscape("organize", "synthetic", "-o", mine, "--figures", "none")
+    one_line(refused, f"{mine} holds other files (summary.json): choose a new or an empty folder with -o.")
+    assert [path.name for path in mine.iterdir()] == ["summary.json"]
+    one_line(
+        headscape("organize", "synthetic", "--figures", "none"), "specify a folder for the results with --out"
+    )
 
 
 def test_json_is_one_object_and_quiet_is_silent(tmp_path):

@@ -127,9 +127,21 @@ def test_a_smaller_cache_by_the_command(tmp_path, monkeypatch, capsys):
     summary = one_object(headscape_here(monkeypatch, capsys, *arguments))
     before, after = summary["savings"]["cache_bytes_per_token"]
     assert after <= 0.8 * before
+    [reached] = [text for text in summary["findings"] if "key-value cache" in text]
+    assert f"cache is {after / before:.3g} of what it was (target 0.8), without " in reached
     assert "with recovery" in summary["increase"]
     assert (tmp_path / "out" / "report.html").is_file()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_same_options_replace_a_model_and_others_do_not(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "out"
+    arguments = ("prune", MODEL, "--heads", "0.0,0.1", "--no-repair", "-o", folder, *ALONE)
+    for same in ((), ("--quiet",), ("--seed", "0")):
+        done = headscape_here(monkeypatch, capsys, *arguments, *same)
+        assert done.returncode == 0, done.stderr
+    done = headscape_here(monkeypatch, capsys, *arguments, "--seed", "1")
+    one_line(done, "made with other options")
 
 
 def test_given_heads_without_repair(tmp_path, monkeypatch, capsys):
@@ -253,7 +265,7 @@ def test_a_pruned_model_is_replaced_only_by_the_command_that_wrote_it(tmp_path, 
     first = ("prune", MODEL, "--heads", "0.0,0.1", *ALONE, "-o", out)
     assert headscape_here(monkeypatch, capsys, *first).returncode == 0
     second = ("prune", MODEL, "--heads", "1.0,1.1", *ALONE, "-o", out)
-    one_line(headscape_here(monkeypatch, capsys, *second), "holds a pruned model of another command")
+    one_line(headscape_here(monkeypatch, capsys, *second), "made with other options")
     assert hs.load_pruned(out).removed == ((0, 0), (0, 1))
     assert headscape_here(monkeypatch, capsys, *second, "--dry-run").returncode == 0
     assert headscape_here(monkeypatch, capsys, *first).returncode == 0

@@ -86,7 +86,7 @@ def test_the_cost_is_that_of_the_held_out_windows(opened):
     rows = run(
         page, "return [...document.querySelectorAll('#cost-table tbody tr')].map(r => r.cells[0].textContent)"
     )
-    assert rows == ["without repair", "with repair (this model)", "random heads, without repair"]
+    assert rows == ["without repair", "with repair (this model)", "random heads, with repair"]
     assert "more <b>than</b> asked for" in text_of(page, "#warnings")
     type_into(page, "#search", "0.2")
     assert "0.2 removed" in text_of(page, "#search-results")

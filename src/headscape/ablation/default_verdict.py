@@ -34,7 +34,8 @@ def default_verdict(study: "AblationStudy") -> str:
         if not difference.has_bounds:
             return ""
         told = (
-            f"{counted(count, 'head')} ({study.interval(ours, count)}, {best} {study.interval(best, count)})"
+            f"{counted(count, 'head')} ({costs[ours].mean():.3g}, {best} {costs[best].mean():.3g}, difference "
+            f"{difference})"
         )
         if difference.low > 0:
             worse.append(told)
@@ -42,10 +43,10 @@ def default_verdict(study: "AblationStudy") -> str:
             better.append(told)
     name = NAMES[ours]
     if worse:
-        return f"{name} is not the best choice here: it costs more with {'; '.join(worse)} off."
+        return f"{name} is not the best choice here: it costs more with {'; '.join(worse)} off, paired over windows."
     if len(better) == len(study.counts):
         return f"{name} is the best choice here: it costs less than every other method at all counts."
-    clear = f"; it costs less with {'; '.join(better)} off" if better else ""
+    clear = f"; it costs less with {'; '.join(better)} off, paired over windows" if better else ""
     return (
         f"{name} is as good a choice as any other method here: none costs clearly less at any count{clear}."
     )

@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,13 +15,13 @@ from headscape.cli.given import check_given, engine_of, formats_of, inputs_of, o
 from headscape.cli.options import FIGURES, INPUTS, RUN, STACK, TENSORS, THREADS, SourceName, with_options
 from headscape.cli.organize_streamed import bytes_of, capture_of, organize_streamed, planned, tell_plan
 from headscape.cli.progress import Display, announce_time, shown_progress
-from headscape.errors import InputError
+from headscape.errors import InputError, StorageError
 
 
 @with_options(TENSORS, INPUTS, STACK, THREADS, FIGURES, RUN)
 def organize(
     source: SourceName,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the results.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for the results.")] = None,
     window: Annotated[int, typer.Option(help="Which window of a model, a capture or a study, from 0.")] = 0,
     n_iter: Annotated[int, typer.Option(help="Iterations of the tree building (questionnaire).")] = 3,
     alpha: Annotated[
@@ -47,7 +48,9 @@ def organize(
     ] = 1024,
     memory: Annotated[
         str | None,
-        typer.Option(help="Organize a capture, without its tensor, in this much memory, for example 4GiB."),
+        typer.Option(
+            help="Organize a capture, without its tensor and so without figures, in this much memory, for example 4GiB."
+        ),
     ] = None,
     approximate: Annotated[
         bool,
@@ -99,7 +102,7 @@ def organize(
         "n_eigs": n_eigs,
     }
     Questionnaire(**parameters, alpha=alpha or 0.0, beta=beta or 0.0).check()
-    folder = output_folder(out)
+    folder = Path() if dry_run else _own_folder(out)
     with shown_progress(quiet=given.quiet) as progress, engine_of(given) as engine:
         progress("opening the source", 0, 1)
         found = opened([source], given)
@@ -140,6 +143,25 @@ def organize(
         pictures = save_figures(figures, folder / "figures", formats) if formats else []
     summary = _written(result, seconds, folder, pictures)
     _tell(Console(quiet=given.quiet, json=given.json), summary)
+
+
+def _own_folder(out: Path | None) -> Path:
+    """Return the folder for the results, or raise unless it is new, empty, or one of this command."""
+    if out is None:
+        raise InputError("specify a folder for the results with --out (-o).")
+    folder = output_folder(out)
+    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    known = {"organization", "blocks", "figures"}  # what there is before the summary is written
+    with suppress(OSError, ValueError, AttributeError):
+        said = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        if said.get("format", "").startswith("headscape/organize-summary/"):
+            return folder
+    if foreign := sorted(found - known):
+        raise StorageError(
+            f"{folder} holds other files ({', '.join(foreign[:3])}{', ...' if len(foreign) > 3 else ''}): choose a new "
+            "or an empty folder with -o."
+        )
+    return folder
 
 
 def _tensor(source: Any, inputs: Any, window: int, given: SimpleNamespace, progress: Display) -> Any:
@@ -202,6 +224,11 @@ def _tell(console: Console, summary: dict[str, Any]) -> None:
     console.table("Organized", ("axis", "points", "folders", "levels", "last EMD change"), rows)
     for warning in summary["warnings"]:
         console.say(f"Warning: {warning['name']} ({warning['axis']}): {warning['message']}")
+    for axis, error in summary["parameters"].get("errors", {}).items():
+        console.say(
+            f"Distances of the {axis} axis are estimates: expected relative error {error['relative_error_median']:.2%} "
+            f"in the median, {error['relative_error_95']:.2%} at the 95th percentile."
+        )
     console.say(
         f"{summary['seconds']:.1f} s. Results: {summary['out']}/organization, summary.json, tree_*.nwk"
     )

@@ -9,7 +9,7 @@ from typing import Any
 from headscape.cli.console import Console
 from headscape.cli.progress import Display
 from headscape.errors import InputError
-from headscape.output import in_words
+from headscape.output import counted, in_words
 
 UNITS = {"MiB": 2**20, "GiB": 2**30, "MB": 10**6, "GB": 10**9, "M": 2**20, "G": 2**30}
 
@@ -69,9 +69,13 @@ def in_sentences(plan: Mapping[str, Any]) -> str:
     """Say what the work will take."""
     return (
         f"{plan['heads']} heads of {plan['queries']} x {plan['keys']}: the tensor would take "
-        f"{plan['tensor_bytes'] / 2**30:.2f} GiB. Expected: {in_words(plan['expected_seconds'])} and at most "
-        f"{plan['memory_bytes'] / 2**30:.2f} GiB on {plan['workers']} workers (timed on this machine)."
+        f"{_size(plan['tensor_bytes'])}. Expected: {in_words(plan['expected_seconds'])} and at most "
+        f"{_size(plan['memory_bytes'])} on {counted(plan['workers'], 'worker')} (timed on this machine)."
     )
+
+
+def _size(n: int) -> str:
+    return f"{n / 2**30:.2f} GiB" if n >= 2**28 else f"{n / 2**20:.3g} MiB"
 
 
 def organize_streamed(

@@ -1,10 +1,12 @@
 """``headscape prune``: choose heads, measure what it costs, and write the smaller model."""
 
 import hashlib
+import json
 import shlex
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -16,7 +18,7 @@ import typer
 
 from headscape.cli.console import Console
 from headscape.cli.given import check_given, methods_of, opened, parse_heads, split_inputs
-from headscape.cli.options import CALIBRATION, INPUTS, RUN, Group, ModelName, option, with_options
+from headscape.cli.options import CALIBRATION, INPUTS, OUTPUT, RUN, Group, ModelName, option, with_options
 from headscape.cli.progress import announce_time, shown_progress
 from headscape.errors import InputError, StorageError
 
@@ -88,8 +90,10 @@ def prune(
     score = _score("validated" if method is None else method, given)
     if dry_run and manifest is not None:
         raise InputError("--dry-run writes nothing: leave out --manifest.")
+    said = {"model": model, "method": method, "repair": repair, "manifest": manifest, **vars(given)}
+    mark = _mark({name: value for name, value in said.items() if name not in (*OUTPUT, "explicit")})
     if not dry_run or out is not None:
-        _require_target(out, manifest, dry_run)
+        _require_target(out, manifest, dry_run, mark)
     # Loading torch takes seconds: only after the options are known to be good.
     from headscape.ablation.validated_choice import PLANS
     from headscape.pruning.manifest_files import export_manifest
@@ -138,7 +142,7 @@ def prune(
         if written is not None:
             trial = trial.timed(progress)  # first: measured times decide which sizes the card names
             pruned = trial.prune(progress=progress)
-            save_pruned(replace(pruned, card=f"{pruned.card}\n{_mark()}\n"), written)
+            save_pruned(replace(pruned, card=f"{pruned.card}\n{mark}\n"), written)
             if manifest is not None:
                 export_manifest(pruned, manifest)
             progress("writing the report", 0, 1)
@@ -199,7 +203,7 @@ def _score(method: str, given: SimpleNamespace) -> Any:
     return score
 
 
-def _require_target(out: Path | None, manifest: Path | None, dry_run: bool) -> None:
+def _require_target(out: Path | None, manifest: Path | None, dry_run: bool, mark: str) -> None:
     """Raise, before a model is loaded, unless there is a folder that can be written without losing anything."""
     if out is None or str(out) == ".":
         raise InputError(
@@ -211,24 +215,32 @@ def _require_target(out: Path | None, manifest: Path | None, dry_run: bool) -> N
 
     require_free(out)
     card = out / CARD
-    same_run = card.exists() and _mark() in card.read_text(encoding="utf-8", errors="replace")
+    same_run = card.exists() and mark in card.read_text(encoding="utf-8", errors="replace")
     if not dry_run and out.is_dir() and any(out.iterdir()) and not same_run:
         raise StorageError(
-            f"{out} holds a pruned model of another command, which would be lost: choose another folder with -o, or "
-            "delete this one."
+            f"{out} holds a pruned model that was made with other options, and would be lost: choose another folder "
+            "with -o, or delete this one."
         )
 
 
-def _mark() -> str:
-    """Return the line by which a model card shows that it was written by this same command."""
-    digest = hashlib.blake2b(shlex.join(sys.argv[1:]).encode(), digest_size=8).hexdigest()
+def _mark(said: Mapping[str, Any]) -> str:
+    """Return the line by which a model card shows that it was written with these options."""
+    digest = hashlib.blake2b(
+        json.dumps(said, sort_keys=True, default=str).encode(), digest_size=8
+    ).hexdigest()
     return f"<!-- headscape prune {digest} -->"
 
 
 def _tell(console: Console, trial: Any, pruned: Any, summary: dict[str, Any]) -> None:
     console.result(summary)
     rows = [
-        (name, f"{i.estimate:+.4f}", f"{i.low:+.4f} to {i.high:+.4f}" if i.low == i.low else "-")
+        (
+            name,
+            f"{i.estimate:+.4f}",
+            f"{i.low:+.4f} to {i.high:+.4f}{' (draws)' if name.startswith('random') else ''}"
+            if i.low == i.low
+            else "-",
+        )
         for name, i in trial.increases.items()
     ]
     console.table(
@@ -248,9 +260,10 @@ def _tell(console: Console, trial: Any, pruned: Any, summary: dict[str, Any]) ->
     console.say(str(pruned.speed))
     plain = pruned.manifest.plain
     loads = "transformers' from_pretrained and headscape" if plain else "headscape (hs.load_pruned)"
+    shows = "what it costs" if trial.curve is None else "the trade-off"
     console.say(
         f"{summary['total_seconds'] / 60:.1f} minutes. Model: {summary['out']}, loaded by {loads}; its README.md says "
-        f"what was removed and what it cost, its {REPORT} shows the trade-off."
+        f"what was removed and what it cost, its {REPORT} shows {shows}."
     )
 
 

@@ -239,8 +239,8 @@ def _explain(name: object, folder: Path | None, error: Exception, what: str = "m
     reason = first_line(error)
     if folder is None:
         return (
-            f"no model {str(name)!r} could be loaded from Hugging Face ({reason}). Check the name and the "
-            "network, or give a folder, a .gguf file, 'default' or 'minilm'."
+            f"there is no folder {str(name)!r}, and no such model could be loaded from Hugging Face ({reason}). Check "
+            "the name and the network, or give a folder, a .gguf file, 'default' or 'minilm'."
         )
     if "trust_remote_code" in str(error):
         allowed = "trust_remote_code=True (--trust-remote-code)"

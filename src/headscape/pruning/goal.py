@@ -40,6 +40,13 @@ class Goal:
         if self.heads is not None and (self.groups or self.uniform):
             raise InputError("groups and uniform say how heads are chosen: leave them out with heads=[...].")
 
+    def asked(self) -> dict[str, Any]:
+        """Return what was asked for as plain values, without what was left out."""
+        found = {name: value for name, value in vars(self).items() if value not in (None, False)}
+        return found | (
+            {} if self.heads is None else {"heads": [list(map(int, pair)) for pair in self.heads]}
+        )
+
     @property
     def kind(self) -> str:
         """The kind of steps that heads go in; only whole groups make the cache smaller."""

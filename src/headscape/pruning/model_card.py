@@ -76,10 +76,23 @@ Loss of the intact model: {trial.intact.mean():.4g} ({trial.loss}).
 """
 
 
+_LOAD = """
+
+```python
+import headscape as hs
+
+model = hs.load_pruned("this-folder").model
+```"""
+
+
 def _loading(plain: bool) -> str:
     if plain:
-        return "Every layer keeps the same number of heads, so that plain `from_pretrained` of transformers loads it."
+        return (
+            "Every layer keeps the same number of heads, so that plain `from_pretrained` of transformers loads it, and "
+            f"so does headscape.{_LOAD}"
+        )
     return (
-        "Layers differ from what the config of this family can say: load it with headscape.\n\n```python\n"
-        'import headscape as hs\n\nmodel = hs.load_pruned("this-folder").model\n```'
+        "Layers differ from what the config of this family can say: load it with headscape. Plain `from_pretrained` "
+        "raises; `ignore_mismatched_sizes`, which its error mentions, would fill the cut layers with random weights."
+        f"{_LOAD}"
     )

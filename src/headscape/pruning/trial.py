@@ -6,6 +6,7 @@ Heads are chosen so that they can be cut out: where query heads share keys, whol
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from headscape.ablation.choices import VALIDATED
 from headscape.ablation.head_evaluator import HeadEvaluator
 from headscape.ablation.objective import Loss
 from headscape.ablation.rankings import Method, check_method, method_name
+from headscape.ablation.ridge_fit import NO_REPAIR, Strength
 from headscape.engine import Progress, no_progress
 from headscape.errors import InputError
 from headscape.models.loading import Model, as_model
@@ -138,11 +140,16 @@ def pruning_trial(
         found = training_windows(loaded, inputs, calibration, seen, wanted, **reading)
         training = HeadEvaluator(loaded, found, **common)
     hashed = input_hash((*seen.calibrate, *seen.compare, *seen.evaluate))
-    with trial_parts(out, _parameters(loaded, seen, loss, **reading), hashed, seed) as parts:
+    wish = goal.asked() | {"method": method_name(method), "recover": recover}
+    with trial_parts(out, wish | _parameters(loaded, seen, loss, **reading), hashed, seed) as parts:
         run = TrialRun(calibrated, compared, judge, method, repair, parts, progress)
         # What stays in the smaller model must not be switched off in the trial of it.
         given = tuple((int(layer), int(head)) for layer, head in heads or () if (layer, head) not in held)
-        kind, chosen = ("given", given) if heads is not None else chosen_heads(run, goal)
+        try:
+            kind, chosen = ("given", given) if heads is not None else chosen_heads(run, goal)
+        except InputError:
+            parts.clear()  # a goal that cannot be reached has nothing to resume
+            raise
         trial = _measured(run, loaded, chosen, seen, training, recover)
         if sizes and compared is not None:
             strength = None if trial.repair is None else trial.repair.strength
@@ -192,6 +199,8 @@ def _measured(
     intact, gated = run.evaluated("intact", ()), run.evaluated("gated", heads)
     fitted, found = run.repair(heads), run.found(heads)
     repaired = None if fitted is None else run.evaluated("repaired", heads, lambda: fitted)
+    # Random heads are repaired in the same way, unless nothing is.
+    strength = None if fitted is None or fitted.strength == NO_REPAIR else fitted.strength
     trained, after, gain = None, None, None
     if training is not None:
         trained = recovered(training, heads, fitted, steps, run.parts, run.progress)
@@ -206,7 +215,8 @@ def _measured(
         intact=intact,
         gated=gated,
         repaired=repaired,
-        random=_random_losses(run, len(heads)),
+        random=_random_losses(run, len(heads), strength),
+        random_repaired=strength is not None,
         loss=run.judge.objective.name,
         repair=fitted,
         windows=(len(seen.calibrate), len(seen.evaluate)),
@@ -218,13 +228,18 @@ def _measured(
     )
 
 
-def _random_losses(run: TrialRun, count: int) -> NDArray[np.float64]:
+def _random_losses(run: TrialRun, count: int, strength: Strength | None) -> NDArray[np.float64]:
+    """Return the losses with as many heads off that were drawn at random, repaired if there is a strength."""
     rng = np.random.default_rng(run.judge.seed)
     rows = []
     for draw in range(RANDOM_DRAWS):
         run.progress("as many heads at random", draw, RANDOM_DRAWS)
         drawn = rng.permutation(len(run.judge.heads))[:count]
-        rows.append(run.evaluated("random", tuple(run.judge.heads[i] for i in drawn)))
+        heads = tuple(run.judge.heads[i] for i in drawn)
+        if strength is None:
+            rows.append(run.evaluated("random", heads))
+        else:
+            rows.append(run.evaluated("random-repaired", heads, partial(run.refit, heads, strength)))
     return np.stack(rows)
 
 
@@ -255,9 +270,7 @@ def _reached(goal: Goal, kind: str, savings: Savings, trial: PruningTrial) -> st
     ):
         if target is not None:
             n = counted(len(trial.heads), "head")
-            sentences.append(
-                f"{what} {1 - change.share:.3g} of what it was (target {target:g}), without {n}."
-            )
+            sentences.append(f"{what.format(1 - change.share)} (target {target:g}), without {n}.")
     if goal.max_loss is not None:
         sentences.append(
             f"It is the largest size whose loss increase stayed below {goal.max_loss:g}, with its interval, on "

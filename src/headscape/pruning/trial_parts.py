@@ -38,6 +38,11 @@ class TrialParts(AblationParts):
             self.write(name, compute())
         return self.read(name)
 
+    def clear(self) -> None:
+        """Delete all parts."""
+        for name in [*self._kept, *(() if self.store is None else self.store.parts())]:
+            self.drop(name)
+
     def drop(self, name: str) -> None:
         """Delete a part that a later one replaces."""
         self._kept.pop(name, None)

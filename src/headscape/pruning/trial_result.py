@@ -44,7 +44,9 @@ class PruningTrial:
         Losses of the intact model, with the heads off, and with the output projections re-fitted too (None without
         repair).
     random : (draw, window) array
-        Losses with as many heads off that were drawn at random, without repair.
+        Losses with as many heads off that were drawn at random.
+    random_repaired
+        Whether these are losses after a repair of the same strength.
     loss
         What the loss is, with its unit.
     repair
@@ -94,6 +96,7 @@ class PruningTrial:
     recovery_steps: int = 0
     recovery_gain: FloatArray64 | None = None
     plan: str = ""
+    random_repaired: bool = False
 
     @property
     def increases(self) -> dict[str, Interval]:
@@ -105,10 +108,15 @@ class PruningTrial:
             found["with recovery"] = bootstrap(self.recovered - self.intact)
         if len(self.random):
             means = (self.random - self.intact).mean(axis=1)
-            found["random heads, without repair"] = Interval(
+            found[f"random heads, {self._as_random}"] = Interval(
                 float(means.mean()), float(means.min()), float(means.max()), 1.0
             )
         return found
+
+    @property
+    def _as_random(self) -> str:
+        """Which of :attr:`increases` random heads are compared with."""
+        return "with repair" if self.random_repaired else "without repair"
 
     @property
     def repair_used(self) -> bool:
@@ -146,12 +154,14 @@ class PruningTrial:
         if self.recovered is not None:
             sentences.append(self._of_recovery(self.recovered))
         if len(self.random):
-            random = self.increases["random heads, without repair"]
-            better = "more" if cost.estimate > random.high else "not clearly less"
-            better = "less" if cost.estimate < random.low else better
+            which = self._as_random
+            random, these = (self.increases[name] for name in (f"random heads, {which}", which))
+            better = "more" if these.estimate > random.high else "not clearly less"
+            better = "less" if these.estimate < random.low else better
             sentences.append(
-                f"As many heads drawn at random cost {random.estimate:.3g} ({random.low:.3g} to {random.high:.3g} in "
-                f"{len(self.random)} draws): the choice costs {better}."
+                f"{which.capitalize()}, as many heads drawn at random cost {random.estimate:.3g} ({random.low:.3g} to "
+                f"{random.high:.3g} in {counted(len(self.random), 'draw')}) and these {these.estimate:.3g}: the choice "
+                f"costs {better}."
             )
         if self.curve is not None and self.curve.choices:
             sentences.append(_of_curve(self.curve))
@@ -176,7 +186,8 @@ class PruningTrial:
                 f"{trained} makes it worse on {where}, by {bootstrap(-self.recovery_gain)}, and is left out."
             )
         return (
-            f"{trained} lowers the loss of {where}. On the held-out windows it {_change(before - recovered)}"
+            f"{trained} lowers the loss of {where}. On the held-out windows it {_change(before - recovered)} The "
+            "intact model had no such training: part of the gain may be due to the text alone."
         )
 
     def prune(self, timing: bool = True, progress: Progress = no_progress) -> Pruned:

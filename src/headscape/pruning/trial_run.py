@@ -115,7 +115,7 @@ class TrialRun:
             return None
 
         name = _repair_name(heads, strength)
-        arrays = self.parts.get(name, lambda: repair_arrays(self._fitted(heads, strength)))
+        arrays = self.parts.get(name, lambda: repair_arrays(self.refit(heads, strength)))
         return repair_of(arrays, next(iter(self.calibrated.projections.values())).matrix)
 
     def compared(self, heads: Pairs, strength: Strength | None = None) -> Losses:
@@ -131,7 +131,7 @@ class TrialRun:
             repair = None
             if self.repairs and heads:
                 known = self.parts.has(_repair_name(heads, strength))
-                repair = self.repair(heads, strength) if known else self._fitted(heads, strength)
+                repair = self.repair(heads, strength) if known else self.refit(heads, strength)
             return {"losses": _losses(evaluator, heads, repair)}
 
         return self.parts.get(f"compared-{heads_key(heads)}{_suffix(strength)}{self._how}", found)["losses"]
@@ -164,7 +164,8 @@ class TrialRun:
         """Return what a model without some heads saves."""
         return expected_savings(self.judge.modules, heads)
 
-    def _fitted(self, heads: Pairs, strength: Strength | None) -> Repair:
+    def refit(self, heads: Pairs, strength: Strength | None) -> Repair:
+        """Return the re-fitted projections without keeping them."""
         found = self.found(heads)
         if strength is None and found is not None:
             strength = found.strength  # chosen together with the heads

@@ -95,8 +95,12 @@ def test_other_windows_are_refused_and_a_failed_run_leaves_nothing(tmp_path):
     trial_of(model, sizes=0, recover=0, out=tmp_path / "work")
     with pytest.raises(StorageError, match="was started with"):
         hs.pruning_trial(model, EVALUATION[:4], calibration=CALIBRATION, fraction=0.25, out=tmp_path / "work")
+    with pytest.raises(StorageError, match="was started with"):
+        trial_of(model, sizes=0, recover=0, fraction=0.5, out=tmp_path / "work")
     with pytest.raises(InputError, match="smallest fraction"):
         trial_of(model, fraction=0.001, out=tmp_path / "deep" / "other")
+    with pytest.raises(InputError, match="cannot come down to"):
+        trial_of(model, fraction=None, target_kv=0.01, out=tmp_path / "unreachable")
     assert [path.name for path in tmp_path.iterdir()] == ["work"]
 
 

@@ -97,7 +97,17 @@ def test_findings_compare_with_random_heads_and_with_no_repair():
         losses = [np.full(8, 2.0) + increase for increase in (gated, repaired)]
         draws = np.full((5, 8), 2.0 + random)
         trial = PruningTrial(
-            None, ((0, 0),), "mine", 8, np.full(8, 2.0), *losses, draws, "nats", None, (6, 8)
+            None,
+            ((0, 0),),
+            "mine",
+            8,
+            np.full(8, 2.0),
+            *losses,
+            draws,
+            "nats",
+            None,
+            (6, 8),
+            random_repaired=True,
         )
         return " ".join(trial.findings)
 
@@ -106,7 +116,10 @@ def test_findings_compare_with_random_heads_and_with_no_repair():
         "Without 1 of 8 heads (12%, chosen by mine) the loss of 2 (nats) increases by 0.1 [0.1, 0.1]"
     )
     assert "Repair lowers the loss increase" in good
-    assert good.endswith("the choice costs less.")
+    assert good.endswith(
+        "With repair, as many heads drawn at random cost 0.2 (0.2 to 0.2 in 5 draws) and these 0.1: the choice costs "
+        "less."
+    )
     assert "increases by 0.3 [0.3, 0.3] with repair" in bad
     assert "Repair raises the loss increase, by 0.2 [0.2, 0.2]" in bad
     assert "does not reliably lower the loss increase, by 0" in findings(0.1, 0.1, 0.2)

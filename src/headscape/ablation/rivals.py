@@ -204,7 +204,7 @@ class _Layerwise:
             strength = cross_validated(passes, layers, deciding, candidates).best
         else:
             strength = Strength(damping)
-        weights = passes.fit(layers, deciding(strength))
+        weights = passes.fit(layers, deciding(strength), what="choosing heads")
         return Choice(interleaved(self.gone), Repair.of(weights, strength))
 
 

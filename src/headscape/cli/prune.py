@@ -281,4 +281,6 @@ def _tell_curve(console: Console, curve: Any) -> None:
         for point in curve.points
     ]
     title = f"Trade-off on {curve.windows} other calibration windows; letters are Pareto choices"
-    console.table(title, ("", "heads", "loss increase", "fewer parameters", "smaller cache", "prefill"), rows)
+    console.table(
+        title, ("", "heads", "loss increase", "fewer parameters", "smaller cache", "prefill speed"), rows
+    )

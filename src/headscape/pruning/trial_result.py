@@ -142,8 +142,9 @@ class PruningTrial:
         name = self.used
         cost = self.increases[name]
         base, n = float(self.intact.mean()), len(self.heads)
+        how = f"{self.method}, plan {self.plan!r}" if self.plan else self.method
         sentences = [
-            f"Without {n} of {counted(self.n_heads, 'head')} ({n / self.n_heads:.0%}, chosen by {self.method}) the "
+            f"Without {n} of {counted(self.n_heads, 'head')} ({n / self.n_heads:.0%}, chosen by {how}) the "
             f"loss of {base:.3g} ({self.loss}) increases by {cost} {name}, on "
             f"{counted(self.windows[1], 'held-out window')}."
         ]

@@ -175,6 +175,7 @@ def pruning_seconds(
     calibrating = calibration_windows or HELD_OUT
     passes = size.windows * (2 + RESUMED * (1 + RANDOM_DRAWS))
     passes += calibrating * (2 * BACKWARD + (1 + (SEARCHED if searching else 0)) * (REPAIR_PASSES + plans))
+    passes += calibrating * RANDOM_DRAWS  # random heads are repaired too
     # A method with plans chooses the heads of every size in a pass of its own.
     passes += 2 * sizes * calibrating * (4 if plans else 3) + recover * WINDOWS_A_STEP * BACKWARD
     passes += (TIMED_PASSES * (1 + 2 * sizes * CURVE_REPEATS / 5)) if written else 0

@@ -13,6 +13,8 @@ from numba import njit, types
 from numba.core import cgutils as numba_cgutils
 from numba.extending import intrinsic as numba_intrinsic
 
+from headscape.geometry._l1_tile import everywhere
+
 cgutils: Any = numba_cgutils  # numba's own types know neither
 intrinsic: Any = numba_intrinsic
 
@@ -86,7 +88,7 @@ def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     doubles = ir.VectorType(ir.DoubleType(), LANES)
     share = builder.sitofp(builder.sub(end, begin), ir.DoubleType())
     largest, unit, square = (
-        _everywhere(builder, value, doubles)
+        everywhere(builder, value, doubles)
         for value in (
             builder.fmul(share, ir.Constant(ir.DoubleType(), 0.25 / LANES)),
             scale,
@@ -107,14 +109,6 @@ def _as_doubles(builder: Any, total: Any, doubles: Any) -> Any:
     digits = ir.Constant(total.type, [0x4330000000000000] * LANES)
     whole = builder.bitcast(builder.or_(total, digits), doubles)
     return builder.fsub(whole, ir.Constant(doubles, [2.0**52] * LANES))
-
-
-def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
-    """Return a vector that holds one value in every lane."""
-    nothing, zero = ir.Constant(vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-    first = builder.insert_element(nothing, value, zero)
-    places = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None)
-    return builder.shuffle_vector(first, nothing, places)
 
 
 def _absolute_differences(builder: Any, one: Any, other: Any, kind: Any) -> Any:

@@ -68,7 +68,7 @@ def _code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     new = []
     for place, total in enumerate(totals):
         one = builder.load(builder.gep(data.data, [builder.add(builder.add(row, offset), constant(place))]))
-        one = _everywhere(builder, one, vector)
+        one = everywhere(builder, one, vector)
         # Compilers know this form of the minimum, which is one instruction; that of the standard cares about NaN.
         least = builder.select(builder.fcmp_ordered("<", one, others), one, others)
         new.append(builder.fadd(total, least))
@@ -121,7 +121,7 @@ def scale_points(typing_context, x, to, source, at, factor, shift):  # type: ign
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         target, source = (_points(context, builder, signature, arguments, i) for i in (0, 2))
         values = builder.load(source, align=4)
-        factor, shift = (_everywhere(builder, number, values.type) for number in arguments[4:])
+        factor, shift = (everywhere(builder, number, values.type) for number in arguments[4:])
         builder.store(builder.fsub(builder.fmul(values, factor), shift), target, align=4)
         return context.get_dummy_value()
 
@@ -198,7 +198,7 @@ def _vector_at(builder: Any, data: Any, place: Any, vector: Any) -> Any:
     return builder.load(pointer, align=4)
 
 
-def _everywhere(builder: Any, value: Any, vector: Any) -> Any:
+def everywhere(builder: Any, value: Any, vector: Any) -> Any:
     """Return a vector that holds one value in every lane."""
     nothing = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))

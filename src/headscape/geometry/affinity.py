@@ -15,6 +15,7 @@ AFFINITY_FLOOR = 1e-8
 NEIGHBORS = 10
 _BLOCK_BYTES = 1 << 26
 _GRAM_POINTS = 8
+_RUNS = 16
 # Inner products differ in the last digits when points or features come in another order; trees must not.
 _DECIMALS = 9
 
@@ -102,19 +103,33 @@ def _gram(x: NDArray[Any], axis: int, progress: Progress) -> NDArray[np.float64]
     # Blocks of features, so that no full copy of the tensor is made, and so that under a mask many slices are zero.
     step = max(1, min(_GRAM_POINTS, _BLOCK_BYTES // max(1, 8 * x.size // x.shape[blocked])))
     starts = range(0, x.shape[blocked], step)
+    run = -(-len(starts) // _RUNS)
+    runs = [starts[first : first + run] for first in range(0, len(starts), run)]
 
-    def of_block(start: int) -> NDArray[np.float64]:
-        return _block_gram(x, axis, blocked, slice(start, start + step), scale)
+    def of_run(blocks: range) -> NDArray[np.float64]:
+        # One buffer for all blocks: asking the system for memory takes longer than filling it.
+        values = np.empty(step * x.size // x.shape[blocked])
+        return sum(
+            (_block_gram(x, axis, blocked, slice(start, start + step), scale, values) for start in blocks),
+            np.zeros((x.shape[axis], x.shape[axis])),
+        )
 
     gram = np.zeros((x.shape[axis], x.shape[axis]))
     with one_blas_thread():  # the blocks have a thread each
-        for done, part in enumerate(LocalEngine().map(of_block, starts)):
+        for done, part in enumerate(LocalEngine().map(of_run, runs)):
             gram += part
-            progress("initial affinity", done + 1, len(starts))
+            progress("initial affinity", done + 1, len(runs))
     return gram
 
 
-def _block_gram(x: NDArray[Any], axis: int, blocked: int, block: slice, scale: float) -> NDArray[np.float64]:
+def _block_gram(
+    x: NDArray[Any],
+    axis: int,
+    blocked: int,
+    block: slice,
+    scale: float,
+    spare: NDArray[np.float64],
+) -> NDArray[np.float64]:
     """Return the inner products over a block of features, computed between the slices that are not zero there."""
     part = x[tuple(block if number == blocked else slice(None) for number in range(x.ndim))]
     # Features in the order of the memory, and slices as columns where their entries are neighbors.
@@ -123,14 +138,12 @@ def _block_gram(x: NDArray[Any], axis: int, blocked: int, block: slice, scale: f
     )
     columns = int(np.argmin(np.abs(part.strides))) == axis
     view = part.transpose([*order, axis] if columns else [axis, *order])
-    values = np.empty(view.shape)
-    np.multiply(view, scale, out=values)
+    values = np.multiply(view, scale, out=spare[: view.size].reshape(view.shape))
     n = x.shape[axis]
     rows = values.reshape(-1, n).T if columns else values.reshape(n, -1)
     some = np.flatnonzero(rows.any(axis=1))
     gram = np.zeros((n, n))
-    if len(some) == n:
-        return np.asarray(rows @ rows.T)
-    rows = rows[some]
-    gram[np.ix_(some, some)] = rows @ rows.T
+    if len(some):  # a range of slices, so that nothing is copied once more
+        kept = slice(int(some[0]), int(some[-1]) + 1)
+        gram[kept, kept] = rows[kept] @ rows[kept].T
     return gram

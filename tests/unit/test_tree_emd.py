@@ -74,4 +74,7 @@ def test_slices_are_arranged_whatever_their_order_in_memory(dtype, shape):
             np.testing.assert_array_equal(found.rows[:, :, :n], slices[:, :, found.order])
             assert not found.rows[:, :, n:].any()
             filled = np.count_nonzero(found.rows[:, :, :n], axis=(0, 1))
-            assert (np.diff(filled) >= 0).all() or (np.diff(filled) <= 0).all()
+            alike = (
+                filled.min() * 16 > filled.max() * 15
+            )  # then an order would leave no panel of 16 without entries
+            assert alike or (np.diff(filled) >= 0).all() or (np.diff(filled) <= 0).all()

@@ -82,6 +82,15 @@ class LocalEngine:
                 future.cancel()
             wait(waiting)
 
+    def begin(self, function: Callable[[], Result]) -> Callable[[], Result]:
+        """Begin a task beside what the caller goes on with, and return a function that waits for its result.
+
+        Where no thread is free for it, it runs when it is waited for. The task may map.
+        """
+        if self.threads == 1 or threading.current_thread().name.startswith(_WORKER):
+            return function
+        return _ahead().submit(function).result
+
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
@@ -89,6 +98,17 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix=_WORKER)
 
 
+@cache
+def _ahead() -> ThreadPoolExecutor:
+    """Return the threads of tasks that were begun; they are no workers, so that their own tasks have these."""
+    return ThreadPoolExecutor(thread_name_prefix="headscape-ahead")
+
+
+def _forget_threads() -> None:
+    _pool.cache_clear()
+    _ahead.cache_clear()
+
+
 if hasattr(os, "register_at_fork"):
     # A forked process inherits the pools without their threads: tasks would wait for ever.
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_forget_threads)

@@ -15,7 +15,7 @@ from headscape.geometry._l1_tile import (
 )
 from headscape.geometry.arranged import PANEL
 
-FEATURES = 64  # a lane sums at most so many terms in float32, as accurate as 1,024 terms over 16 lanes
+FEATURES = 128  # a lane sums at most so many terms in float32, and in float64 beyond
 
 
 @njit(nogil=True, cache=True)
@@ -115,15 +115,18 @@ def _negatives(panel, n, size):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def add_folder_minima(rows, coarse, place, outer_weight, leaf, parent, inner_weight, out):  # type: ignore[no-untyped-def]
+def add_folder_minima(  # type: ignore[no-untyped-def]
+    rows, coarse, place, outer_weight, leaf, parent, inner_weight, signed, out
+):
     """Add what a block of outer folders and all inner folders contribute to the upper triangle of the sums of minima.
 
     ``place`` says where the sums over an outer folder are: row p of ``rows`` (outer, inner, point) for p >= 0,
     row -1 - p of ``coarse`` otherwise. The number of points is a multiple of PANEL.
 
-    Inner folders that are zero for all points are left out, and so are pairs of panels of which one is zero. Where no
-    panel is, features are counted from their means over some points: that changes no distance, and sums of minima
-    stay as small as the differences.
+    Inner folders that are zero for all points are left out, and so are pairs of panels of which one is zero: their
+    minima are the negative entries of the other, if there are any (``signed``). Where no panel is zero, features are
+    counted from their means over some points: that changes no distance, and sums of minima stay as small as the
+    differences.
     """
     panels, folders = rows.shape[2] // PANEL, len(parent)
     x = np.empty((panels, folders, PANEL), rows.dtype)
@@ -144,7 +147,8 @@ def add_folder_minima(rows, coarse, place, outer_weight, leaf, parent, inner_wei
         for p in range(panels):
             if filled[p]:
                 _write_features(x, p, kept, n, weight, shift)
-        if not filled.all():
+        mixed = signed and not filled.all()
+        if mixed:
             for p in range(panels):
                 if filled[p]:
                     _negatives(x[p], n, size[p])
@@ -152,9 +156,9 @@ def add_folder_minima(rows, coarse, place, outer_weight, leaf, parent, inner_wei
             for p in range(q + 1):
                 if filled[p] and filled[q]:
                     _add_panels(x, p, q, n, out)
-                elif filled[p]:
+                elif mixed and filled[p]:
                     out[p * PANEL : (p + 1) * PANEL, q * PANEL : (q + 1) * PANEL] += size[p].reshape(-1, 1)
-                elif filled[q]:
+                elif mixed and filled[q]:
                     out[p * PANEL : (p + 1) * PANEL, q * PANEL : (q + 1) * PANEL] += size[q]
 
 

@@ -1,5 +1,6 @@
 """The slices of a tensor along an axis, arranged in memory as the kernel of the tree EMD reads them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -57,11 +58,22 @@ class Arrangements:
     engine: Engine = field(default_factory=LocalEngine)
     _made: dict[int, Arranged] = field(default_factory=dict)
     _spare: NDArray[Any] | None = None
+    _begun: "Callable[[], _Prepared] | None" = None
+
+    @cached_property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest entry of x."""
+        return float(self.x.min()), float(self.x.max())
+
+    @property
+    def signed(self) -> bool:
+        """Whether x has negative entries."""
+        return self.bounds[0] < 0.0
 
     @cached_property
     def unit(self) -> float:
         """The power of two by which x is divided if its scale is extreme, so that sums cannot overflow; else 1."""
-        largest = max(abs(float(self.x.max())), abs(float(self.x.min())))
+        largest = max(map(abs, self.bounds))
         extreme = largest > 0.0 and not 1e-12 < largest < 1e12
         return float(np.ldexp(1.0, int(np.frexp(largest)[1]))) if extreme else 1.0
 
@@ -70,8 +82,33 @@ class Arrangements:
         """The tensor in that unit, exactly."""
         return self.x if self.unit == 1.0 else np.ldexp(self.x, -int(np.log2(self.unit)))
 
-    def along(self, axis: int) -> Arranged:
-        """Return the slices along an axis; of the two other axes the first is the outer one."""
+    def laid_out(self, axis: int, outer: PartitionTree) -> tuple[Arranged, NDArray[Any]]:
+        """Return the slices along an axis and their sums over the folders of several points of the outer tree.
+
+        The sums are valid until the next call.
+        """
+        begun, self._begun = self._begun, None
+        known = begun() if begun is not None else None
+        if known is None or known.axis != axis:
+            found = self._along(axis)
+        elif known.sums is not None and known.outer is outer:
+            return known.arranged, known.sums
+        else:
+            found = known.arranged
+        return found, self._coarse_sums(found.rows, outer)
+
+    def prepare(self, axis: int, outer: PartitionTree | None) -> None:
+        """Begin what :meth:`laid_out` will be asked for, beside the caller: without the tree, the arrangement alone."""
+
+        def prepared() -> _Prepared:
+            found = self._along(axis)
+            sums = None if outer is None else self._coarse_sums(found.rows, outer)
+            return _Prepared(axis, outer, found, sums)
+
+        self._begun = local(self.engine).begin(prepared)
+
+    def _along(self, axis: int) -> Arranged:
+        """Arrange the slices along an axis; of the two other axes the first is the outer one."""
         if axis in self._made:
             return self._made[axis]
         x = self.scaled[:, :, None] if self.x.ndim == 2 else self.scaled
@@ -81,8 +118,8 @@ class Arrangements:
             self._made[axis] = made
         return made
 
-    def coarse_sums(self, rows: NDArray[Any], tree: PartitionTree) -> NDArray[Any]:
-        """Sum arranged rows over the folders of several points of a tree; valid until the next call.
+    def _coarse_sums(self, rows: NDArray[Any], tree: PartitionTree) -> NDArray[Any]:
+        """Sum arranged rows over the folders of several points of a tree.
 
         The memory is used again: asking the system for it takes as long as the sums.
         """
@@ -92,6 +129,16 @@ class Arrangements:
         out = self._spare[:size].reshape(-1, *rows.shape[1:])
         write_coarse(rows, tree, out, self.engine)
         return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """Slices along an axis, and their sums if the outer tree was known."""
+
+    axis: int
+    outer: PartitionTree | None
+    arranged: Arranged
+    sums: NDArray[Any] | None
 
 
 def arranged(x: NDArray[Any], engine: Engine) -> Arranged:
@@ -116,7 +163,9 @@ def arranged(x: NDArray[Any], engine: Engine) -> Arranged:
 
     counts = sum(local(engine).map(write, parts), np.zeros(points, dtype=np.int64))
     steps = np.diff(counts)
-    if (steps >= 0).all() or (steps <= 0).all():  # as under a causal mask, or without zeros
+    # Most often the points are in order, as under a causal mask, or zeros are too few for a panel to be zero somewhere.
+    few = counts.min() * PANEL > counts.max() * (PANEL - 1)
+    if few or (steps >= 0).all() or (steps <= 0).all():
         return Arranged(rows, np.arange(points))
     order = np.argsort(counts, kind="stable")
     for block in rows:

@@ -4,7 +4,7 @@ Large inputs go through a numba kernel that sums up minima, two operations a fea
 
     D_ij = M_ii + M_jj - 2 M_ij,   M_ij = sum over f of min(x_if, x_jf)
 
-The sums for 16 x 16 pairs of rows stay in vector registers: float32 input is summed in float32 over at most 64 terms
+The sums for 16 x 16 pairs of rows stay in vector registers: float32 input is summed in float32 over at most 128 terms
 and in float64 beyond, float64 input in float64 throughout. Features are counted from a value in their middle where
 that costs no zeros, so that little is lost in the difference; equal rows have distance 0. Small inputs go through
 scipy, so that a small run never waits for a compiler.

@@ -1,9 +1,10 @@
 """The questionnaire: organizes the axes of a tensor by each other (OA Algorithm 1, arXiv 2506.15541)."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from headscape.engine import Engine, LocalEngine, Progress, no_progress
 from headscape.engine.blas import one_blas_thread
 from headscape.errors import InputError
 from headscape.geometry.affinity import INITIAL_AFFINITIES, emd_affinity
+from headscape.geometry.arranged import local
 from headscape.geometry.builders.grown import TREE_KINDS, TreeKind, grown_tree
 from headscape.geometry.diagnosis import closed_tree, disconnected_affinity, flat_geometry, unsettled_emd
 from headscape.geometry.diffusion import ONE_THREAD_LIMIT, Eigenpairs
@@ -146,6 +148,7 @@ class Questionnaire:
         self.check(names)
         *others, last = names
         trees: dict[str, PartitionTree] = {}
+        slices.prepare(last, trees)
         for axis in others:
             affinity = slices.initial_affinity(axis, self.init, self._stage(f"{axis}: "))
             order = slices.data_order(affinity.sum(axis=1), axis)
@@ -156,27 +159,40 @@ class Questionnaire:
         self.affinities_: dict[str, NDArray[np.float64]] = {}
         self.eigenpairs_: dict[str, Eigenpairs] = {}
         closed: dict[str, list[Notice]] = {}
+        ordered: dict[str, Callable[[], PartitionTree]] = {}
+        turn = (last, *others)
         for iteration in range(self.n_iter):
             stage = self._stage(f"iteration {iteration + 1}/{self.n_iter}: ")
-            for axis in (last, *others):
-                seen = self.initial_trees_ if axis == "head" and self.head_trees == "initial" else trees
-                emd = slices.emd(axis, seen, self.alpha, self.beta, stage)
+            for axis, following in zip(turn, (*others, last), strict=True):
+                emd = slices.emd(axis, self._seen(axis, trees), self.alpha, self.beta, stage)
+                if following != last or iteration + 1 < self.n_iter:
+                    known = self._seen(following, trees)
+                    growing = trees.get(axis)
+                    slices.prepare(
+                        following, {name: tree for name, tree in known.items() if tree is not growing}
+                    )
                 affinity = emd_affinity(emd, self.eps_scale)
                 order = slices.data_order(emd.sum(axis=1), axis)
                 trees[axis], pairs, closed[axis] = self._grow(affinity, emd, axis, order)
                 before = self.emd_.get(axis)
                 self.history_[axis].append(_iteration(trees[axis], emd, before, self.history_[axis]))
                 self.emd_[axis], self.affinities_[axis], self.eigenpairs_[axis] = emd, affinity, pairs
+                if iteration + 1 == self.n_iter:
+                    ordered[axis] = local(self.engine).begin(partial(self._ordered, trees[axis], axis))
         self.trees_: dict[str, PartitionTree] = {}
         for done, axis in enumerate(names):
             self.progress("leaf order", done, len(names))
-            self.trees_[axis] = self._ordered(trees[axis], axis)
+            self.trees_[axis] = ordered[axis]()
         self.warnings_: list[Notice] = [
             notice for axis in names for notice in self._notices(axis, closed[axis])
         ]
         for notice in self.warnings_:
             logger.info("%s", notice)  # the result carries it
         return self
+
+    def _seen(self, axis: str, trees: Mapping[str, PartitionTree]) -> Mapping[str, PartitionTree]:
+        """Return the trees that the EMD along an axis is computed with."""
+        return self.initial_trees_ if axis == "head" and self.head_trees == "initial" else trees
 
     def _notices(self, axis: str, closed: list[Notice]) -> list[Notice]:
         return [
@@ -229,8 +245,19 @@ class Questionnaire:
 
 def folder_jaccard(a: PartitionTree, b: PartitionTree) -> float:
     """Return the share of folders two trees have in common; root and single points count, as all folders do."""
-    first, second = ({frozenset(tree.folder(i).tolist()) for i in range(tree.n_folders)} for tree in (a, b))
+    first, second = set(_members(a)), set(_members(b))
     return len(first & second) / len(first | second)
+
+
+def _members(tree: PartitionTree) -> list[int]:
+    """Return the points of every folder as the bits of a number, each folder from its children."""
+    found = [0] * tree.n_folders
+    for point, leaf in enumerate(tree.leaf_folders.tolist()):
+        found[leaf] = 1 << point
+    parents = tree.folders.parent.tolist()
+    for folder in range(tree.n_folders - 1, 0, -1):
+        found[parents[folder]] |= found[folder]
+    return found
 
 
 def _iteration(

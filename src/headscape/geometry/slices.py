@@ -11,6 +11,7 @@ from headscape.engine import Engine, LocalEngine, Progress
 from headscape.geometry.affinity import INITIAL_AFFINITIES
 from headscape.geometry.arranged import Arrangements
 from headscape.geometry.data_order import data_order
+from headscape.geometry.l1_kernel import SMALL_WORK
 from headscape.geometry.partition_tree import IntArray, PartitionTree
 from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES, tree_emd
 from headscape.tensor.network_tensor import axis_names
@@ -30,6 +31,10 @@ class Slices(Protocol):
 
     def data_order(self, totals: NDArray[np.float64], axis: str) -> IntArray:
         """Sort the slices along an axis: see :func:`headscape.geometry.data_order.data_order`."""
+        ...
+
+    def prepare(self, axis: str, trees: Mapping[str, PartitionTree]) -> None:
+        """Begin what the next EMD along an axis takes, while the trees that are not among these are still growing."""
         ...
 
     def emd(
@@ -62,6 +67,13 @@ class ArraySlices:
     def data_order(self, totals: NDArray[np.float64], axis: str) -> IntArray:
         """Sort the slices along an axis by data."""
         return data_order(totals, self.x, self.axes.index(axis))
+
+    def prepare(self, axis: str, trees: Mapping[str, PartitionTree]) -> None:
+        """Begin to arrange a tensor that is large enough for the compiled kernel, whatever the trees."""
+        number = self.axes.index(axis)
+        if self.x.ndim == 3 and 0.5 * self.x.shape[number] * self.x.size >= SMALL_WORK:
+            outer = next(name for name in self.axes if name != axis)
+            self._arrangements.prepare(number, trees.get(outer))
 
     def emd(
         self, axis: str, trees: Mapping[str, PartitionTree], alpha: float, beta: float, progress: Progress

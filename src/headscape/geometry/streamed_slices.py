@@ -79,6 +79,9 @@ class StreamedSlices:
         )
         return data_order(totals, np.sqrt(squares[axis])[:, None])
 
+    def prepare(self, axis: str, trees: Mapping[str, PartitionTree]) -> None:
+        """Nothing is computed ahead: memory is limited."""
+
     def emd(
         self, axis: str, trees: Mapping[str, PartitionTree], alpha: float, beta: float, progress: Progress
     ) -> NDArray[np.float64]:

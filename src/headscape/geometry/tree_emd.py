@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_BYTES = 1 << 30
 _MIN_BLOCKS = 16
+_BLOCK_WORK = 2.0e7  # fewer differences are not worth a block of their own
 
 
 def tree_emd(
@@ -91,7 +92,7 @@ def tree_emd(
     total = np.zeros(())
     stage = f"EMD of {axis}"
     for done, part in enumerate((engine or LocalEngine()).map(plan.contribution, plan.blocks())):
-        total = total + part
+        total = part if done == 0 else np.add(total, part, out=total)
         progress(stage, done + 1, plan.n_blocks)
     return plan.emd(total)
 
@@ -152,6 +153,7 @@ class _CompiledPlan(_Plan):
     arranged: Arranged
     coarse: NDArray[Any]
     place: NDArray[np.int64]
+    signed: bool
 
     def contribution(self, block: range) -> NDArray[np.float64]:
         from headscape.geometry._l1_numba import add_folder_minima
@@ -167,6 +169,7 @@ class _CompiledPlan(_Plan):
             tree.leaf_folders,
             tree.folders.parent,
             self.inner_weight.astype(rows.dtype),
+            self.signed,
             out,
         )
         return out
@@ -209,18 +212,20 @@ def _plan(
         own = tree.weights(alpha, beta) if len(others) > 1 else np.ones(1)
         inner_weight = np.multiply.outer(inner_weight, own / tree.folders.size)
     n = x.shape[names.index(axis)]
-    small = 0.5 * n * n * outer.n_folders * inner_weight.size < SMALL_WORK
+    work = 0.5 * n * n * outer.n_folders * inner_weight.size
+    small = work < SMALL_WORK
     wanted = max_bytes // (8 * max(1, inner_weight.size * n * x.itemsize))
-    block = max(1, min(wanted, -(-outer.n_folders // _MIN_BLOCKS)))
+    n_blocks = min(_MIN_BLOCKS, 1 + int(work / _BLOCK_WORK)) if small else _MIN_BLOCKS
+    block = max(1, min(wanted, -(-outer.n_folders // n_blocks)))
     common = (outer, outer.weights(alpha, beta) / outer.folders.size, tuple(inner), inner_weight)
     if small or len(inner) > 1:
         # The first of the other axes outside: it is cut into blocks.
         rows = arrangements.scaled.transpose([names.index(name) for name in [others[0], axis, *others[1:]]])
         rows = rows[:, :, None] if x.ndim == 2 else rows
         return _PlainPlan(*common, arrangements.unit, block, rows, small)
-    arranged = arrangements.along(names.index(axis))
-    coarse = arrangements.coarse_sums(arranged.rows, outer)
-    return _CompiledPlan(*common, arrangements.unit, block, arranged, coarse, _places(outer))
+    arranged, coarse = arrangements.laid_out(names.index(axis), outer)
+    kernel = (arranged, coarse, _places(outer), arrangements.signed)
+    return _CompiledPlan(*common, arrangements.unit, block, *kernel)
 
 
 def _places(tree: PartitionTree) -> NDArray[np.int64]:

@@ -102,3 +102,17 @@ def test_iterative_and_full_decompositions_agree(monkeypatch):
     iterative = markov_eigenpairs(affinity, n_eigs=5)
     np.testing.assert_allclose(iterative.values, full.values, atol=1e-12)
     np.testing.assert_allclose(iterative.vectors, full.vectors, atol=1e-9)
+
+
+def test_eigenvalues_that_are_large_and_negative_are_not_missed():
+    # Two groups that see only each other: after the trivial pair, -1 is the largest in magnitude.
+    affinity = np.full((8, 8), 1e-3)
+    affinity[:4, 4:] = affinity[4:, :4] = 1.0
+    np.fill_diagonal(affinity, 0.01)
+    pairs = markov_eigenpairs(affinity, n_eigs=3)
+    r = affinity.sum(axis=1)
+    p = affinity / np.multiply.outer(r, r)
+    d = np.sqrt(p.sum(axis=1))
+    values = np.linalg.eigvalsh(p / np.multiply.outer(d, d))
+    assert values[0] < -0.9
+    np.testing.assert_allclose(pairs.values, np.sort(np.abs(values))[::-1][:3], atol=1e-12)

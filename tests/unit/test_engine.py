@@ -63,3 +63,20 @@ def test_processes_started_after_the_pool_have_their_own(method):
     assert squares(4) == [0, 1, 4, 9]
     with multiprocessing.get_context(method).Pool(1) as pool:
         assert pool.apply_async(squares, (4,)).get(timeout=60) == [0, 1, 4, 9]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_task_that_was_begun_may_map_and_fail(threads):
+    engine = LocalEngine(threads)
+    results = [engine.begin(lambda i=i: sum(engine.map(abs, [-i, 1]))) for i in range(3)]
+    assert [result() for result in results] == [1, 2, 3]
+    failing = engine.begin(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError, match="division"):
+        failing()
+
+
+def test_what_was_begun_runs_beside_the_caller():
+    meet = threading.Barrier(2, timeout=10)
+    result = LocalEngine(2).begin(meet.wait)
+    meet.wait()
+    assert result() in (0, 1)

@@ -8,8 +8,10 @@ import pytest
 
 import headscape as hs
 from headscape import notices as states
+from headscape.engine import LocalEngine
 from headscape.geometry.builders.flexible import flexible_tree
 from headscape.geometry.questionnaire import folder_jaccard
+from headscape.geometry.slices import ArraySlices
 from samples import smooth_tensor
 
 RNG = np.random.default_rng(0)
@@ -249,3 +251,17 @@ def test_organized_tensor_and_its_errors():
         result.organized(BASE[1:])
     with pytest.raises(hs.HeadscapeError, match="axis must be one of"):
         result.diffusion_map("layer")
+
+
+@pytest.mark.parametrize("options", [{}, {"head_trees": "initial"}])
+def test_what_is_prepared_ahead_changes_no_bit(options, monkeypatch):
+    x = np.tril(np.random.default_rng(0).random((12, 40, 36))).transpose(1, 2, 0)
+    for name in ("tree_emd", "slices"):
+        monkeypatch.setattr(f"headscape.geometry.{name}.SMALL_WORK", 0.0)
+    alone, beside = (hs.Questionnaire(engine=LocalEngine(threads), **options).fit(x) for threads in (1, 2))
+    monkeypatch.setattr(ArraySlices, "prepare", lambda *_: None)
+    never = hs.Questionnaire(engine=LocalEngine(2), **options).fit(x)
+    for axis in ("query", "key", "head"):
+        for other in (beside, never):
+            np.testing.assert_array_equal(alone.emd_[axis], other.emd_[axis])
+            np.testing.assert_array_equal(alone.trees_[axis].order, other.trees_[axis].order)

@@ -3,22 +3,18 @@
 Run with ``python -m benchmarks.pruning_rivals --text wikitext2_valid.txt --out out/rivals`` (``make bench-pruning``). A
 cell is a number of calibration windows, a kind of removal (any single heads by gates, or units that can be cut out), a
 share of the heads and a method; finished ones are not computed again, and several processes can share a folder.
-``--rounded`` lets the choices of all methods round the factors of matrix products to bfloat16, which processors with
-units for that (AMX) multiply several times as fast; losses are judged in float32 all the same. ``--table`` writes what
-is there as a table, with the sums over the sizes and the CPU time as a share of SlimGPT's.
+``--table`` writes what is there as a table, with the sums over the sizes and the CPU time as a share of SlimGPT's.
 """
 
 import argparse
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from headscape.ablation.calibration_split import split_windows
 from headscape.ablation.choices import choice_of
@@ -46,8 +42,8 @@ SIZES = (0.1, 0.2, 0.3, 0.5)
 class Cells:
     """Measures cells of one model and keeps them in a folder, one file each."""
 
-    def __init__(self, model: str, text: Path, out: Path, rounded: bool = False) -> None:
-        self.text, self.out, self.rounded = text, out, rounded
+    def __init__(self, model: str, text: Path, out: Path) -> None:
+        self.text, self.out = text, out
         out.mkdir(parents=True, exist_ok=True)
         self.loaded = load_model(model)
         self._calibrated: dict[int, HeadEvaluator] = {}
@@ -62,8 +58,7 @@ class Cells:
         if path.exists():
             return
         count = int(share * len(self.judge.heads) + 1e-9)
-        with rounded_products(self.rounded):
-            choice, seconds = self._choice(windows, kind, count, method)
+        choice, seconds = self._choice(windows, kind, count, method)
         intact = self._intact()
         # The projections are 0 where heads are gone, so that nothing has to be switched off.
         with choice.repair.applied(self.judge.projections):
@@ -79,7 +74,6 @@ class Cells:
             "plans": dict(choice.plans),
             "candidates": choice.repair.choice.summary(),
             "cpu_seconds": round(seconds, 1),
-            "rounded": self.rounded,
             "intact": intact,
             "losses": losses.tolist(),
         }
@@ -114,18 +108,6 @@ class Cells:
 
     def _split(self, windows: int) -> Any:
         return split_windows(self.loaded, self.text, windows=JUDGED, calibration_count=windows)
-
-
-@contextmanager
-def rounded_products(rounded: bool) -> Iterator[None]:
-    """Let float32 matrix products round their factors to bfloat16 for a block, if asked to."""
-    products = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before = products.fp32_precision
-    products.fp32_precision = "bf16" if rounded else before
-    try:
-        yield
-    finally:
-        products.fp32_precision = before
 
 
 def _write(path: Path, value: Any) -> None:
@@ -197,7 +179,6 @@ def main() -> None:
     )
     parser.add_argument("--shares", type=float, nargs="*", help="only these shares of the heads")
     parser.add_argument("--kinds", nargs="*", choices=KINDS, help="only these kinds of removal")
-    parser.add_argument("--rounded", action="store_true", help="choose with products rounded to bfloat16")
     parser.add_argument("--methods", nargs="*", default=[OURS, *RIVALS], help="only these methods")
     options = parser.parse_args()
     if options.table is not None:
@@ -207,7 +188,7 @@ def main() -> None:
         )
         options.table.write_text(json.dumps({"made_with": made, **table(options.out)}, indent=1) + "\n")
         return
-    cells = Cells(options.model, options.text, options.out, options.rounded)
+    cells = Cells(options.model, options.text, options.out)
     for windows, kind, share in ORDER:
         wanted = zip(
             (windows, share, kind), (options.calibration, options.shares, options.kinds), strict=True

@@ -1,7 +1,7 @@
-"""How far distances from 8-bit features are from exact ones: ``python -m benchmarks.dithered_error [--save]``.
+"""How far estimated distances are from exact ones: ``python -m benchmarks.dithered_error [--save]``.
 
 On the default model, 6 windows of 256 tokens of the bundled sample text: the EMD between heads along the trees of
-queries and keys that the exact questionnaire ends with, exact and from 8-bit features with two seeds each.
+queries and keys that the exact questionnaire ends with, exact and estimated with two seeds each.
 """
 
 import argparse

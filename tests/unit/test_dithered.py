@@ -4,30 +4,38 @@ import numpy as np
 import pytest
 
 from headscape.geometry._l1_bytes import GROUP, VECTOR_BYTES, add_byte_distances, write_bytes
-from headscape.geometry.dithered import DitheredDistances
+from headscape.geometry.dithered import LEVELS, DitheredDistances, variance
+from headscape.geometry.feature_sample import FeatureSample
 from headscape.geometry.l1_kernel import l1_distances
 
 
 def dithered(features, seed):
     found = DitheredDistances(len(features))
-    found.add(features.astype(np.float32), np.random.default_rng(seed))
-    return found.sums()
+    width = features.shape[1]
+    found.add(
+        features.astype(np.float32),
+        FeatureSample.of(np.arange(width), np.ones(width), np.random.default_rng(seed)),
+    )
+    sums, n = found.sums(), len(features)
+    np.testing.assert_array_equal(variance(sums), sums[n : 2 * n])  # nothing is left out
+    return sums[:n], sums[n : 2 * n]
 
 
 @pytest.mark.parametrize("n", [1, 8, 19, 130])
 @pytest.mark.parametrize("width", [1, 31, 32, 200])
 def test_distances_of_bytes(n, width):
-    """Whole numbers from 0 to 254 are bytes already: every distance is exact, zeros at the end left out or not."""
+    """Whole numbers of units are bytes already: every distance is exact, zeros at the end left out or not."""
     rng = np.random.default_rng(n * width)
     features = rng.integers(0, 255, size=(n, width)).astype(np.float32)
     for i in range(1, n):
         features[i, rng.integers(0, width + 1) :] = 0
-    features[0], features[-1] = 254, 0  # all features have one range, and so one unit
+    features[0], features[-1] = 254, 0
+    features *= 255.9999 / LEVELS  # all features have a range just below 256, and so the unit 256 / LEVELS
     emd, variance = dithered(features, 0)
     if n == 1:
         assert emd.tolist() == [[0]]
         return
-    np.testing.assert_allclose(emd, l1_distances(features.astype(float)), rtol=1e-6)
+    np.testing.assert_allclose(emd, l1_distances(features.astype(float)), rtol=1e-5)
     assert (variance >= 0).all()
 
 
@@ -37,8 +45,8 @@ def test_groups_of_zeros_are_not_read():
     features = np.random.default_rng(0).random((n, vectors * VECTOR_BYTES), dtype=np.float32)
     features[GROUP:, VECTOR_BYTES:] = 0
     width = features.shape[1]
-    x, first = np.empty((n, width), np.uint8), np.array([0, vectors])
-    filled, below = np.empty((1, 2), np.int64), np.empty((n, vectors + 1), np.int32)
+    x, first = np.zeros((n, width), np.uint8), np.array([0, vectors])
+    filled, below = np.zeros((1, 2), np.int64), np.zeros((n, vectors + 1), np.int32)
     given = (np.zeros(width, np.float32), np.full(width, 254.0), np.full(width, 0.5), np.arange(width))
     write_bytes(features, *given, first, x, filled, below)
     assert filled.tolist() == [[3, 1]]
@@ -69,6 +77,6 @@ def test_constant_and_shifted_features():
     """What all points have in common does not count, however large."""
     rng = np.random.default_rng(2)
     features = rng.random((16, 64))
-    assert not dithered(np.ones((16, 64)), 0).any()
+    assert not np.any(dithered(np.ones((16, 64)), 0))
     moved = features + 1000 * np.arange(64)
     np.testing.assert_allclose(dithered(moved, 3)[0], dithered(features, 3)[0], rtol=0.01, atol=1e-3)

@@ -80,7 +80,7 @@ def test_an_estimate_is_near_and_does_not_depend_on_blocks(capture, axis):
     np.testing.assert_allclose(one.emd, other.emd, rtol=1e-5)
     above = np.triu_indices(len(exact), 1)
     error = np.abs(one.emd - exact)[above] / exact[above]
-    assert 0 < np.median(error) < 1.3 * one.relative_error(0.5) < 0.01
+    assert 0 < np.median(error) < 1.3 * one.relative_error(0.5) < 0.05
     assert (one.emd == one.emd.T).all()
     assert (one.emd != streamed_emd(capture, 0, trees, axis, approximate=True, seed=1).emd).any()
 
@@ -194,8 +194,9 @@ def test_blocks_are_as_large_as_the_memory_allows(capture):
             queries = np.zeros((1, 2048, 32), np.float32)
             return AttentionRecord(layer, queries, queries, 1.0, causal_visibility(2048))
 
-    plans = [streamed_plan(Large(), 0, memory << 30, LocalEngine(2), dithered=True) for memory in (3, 4, 6)]
-    assert [plan.memory <= limit << 30 for plan, limit in zip(plans, (3, 4, 6), strict=True)] == [True] * 3
+    limits = (2700 << 20, 2850 << 20, 4 << 30)
+    plans = [streamed_plan(Large(), 0, memory, LocalEngine(2), dithered=True) for memory in limits]
+    assert [plan.memory <= limit for plan, limit in zip(plans, limits, strict=True)] == [True] * 3
     blocks = [plan.blocks["head"] for plan in plans]
     assert blocks == sorted(blocks)
     assert blocks[0] < blocks[2]

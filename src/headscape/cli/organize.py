@@ -55,7 +55,8 @@ def organize(
     approximate: Annotated[
         bool,
         typer.Option(
-            "--approximate", help="With --memory: estimate distances from 8-bit features, and say the error."
+            "--approximate",
+            help="With --memory: estimate distances from a sample of 8-bit features, and say the error.",
         ),
     ] = False,
     heads_only: Annotated[

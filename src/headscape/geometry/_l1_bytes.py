@@ -32,6 +32,7 @@ GROUP = 8
 LANES = VECTOR_BYTES // 8 if _INSTRUCTION else VECTOR_BYTES
 """Sums of absolute differences that a vector keeps side by side."""
 _ROWS, _COLUMNS = 4, 2
+_CHAINS = 4
 _SQUARE = 16
 _NEAR = 64  # points whose bytes stay in the second cache while all others pass by
 _INT = ir.IntType(64)
@@ -166,15 +167,19 @@ def add_byte_distances(x, first, scale, filled, below, out):  # type: ignore[no-
 
 
 @njit(nogil=True, cache=True)
-def write_bytes(features, low, factor, dither, at, first, x, filled, below):  # type: ignore[no-untyped-def]
-    """Write floor((features - low) factor + dither) as bytes to the places ``at``, with their sums and zeros."""
-    x[:] = 0
-    filled[:] = 0
-    below[:] = 0
+def write_bytes(features, low, factor, dither, source, first, x, filled, below):  # type: ignore[no-untyped-def]
+    """Write floor((feature - low) factor + dither) as bytes, with their sums and zeros, to arrays of zeros.
+
+    The bytes of a row are of the features ``source``; that behind the last feature is 0.
+    """
+    count = len(low)
+    rounded = np.zeros(count + 1, np.uint8)
     for point in range(len(features)):
-        row = x[point]
-        for f in range(len(at)):
-            row[at[f]] = np.uint8((features[point, f] - low[f]) * factor[f] + dither[f])
+        row, values = x[point], features[point]
+        for f in range(count):
+            rounded[f] = np.uint8(np.int32((values[f] - low[f]) * factor[f] + dither[f]))
+        for k in range(len(source)):
+            row[k] = rounded[source[k]]
         for c in range(len(filled)):
             end = 0
             for vector in range(first[c], first[c + 1]):
@@ -188,25 +193,44 @@ def write_bytes(features, low, factor, dither, at, first, x, filled, below):  # 
 
 
 @njit(nogil=True, cache=True)
-def write_features(rows, begin, end, outer, order, start, stop, inner, out):  # type: ignore[no-untyped-def]
-    """Write the weighted sums of ``rows`` over pairs of folders to ``out`` (outer folder, inner folder).
+def add_sketch(features, low, weight, bucket, out):  # type: ignore[no-untyped-def]
+    """Add the features, times their weights, to the buckets (point, bucket) that they were drawn for."""
+    for point in range(len(features)):
+        row, values = out[point], features[point]
+        for f in range(len(bucket)):
+            row[bucket[f]] += (values[f] - low[f]) * weight[f]
+
+
+@njit(nogil=True, cache=True)
+def write_features(rows, begin, end, outer, order, start, stop, inner, kept, pairs, at, out):  # type: ignore[no-untyped-def]
+    """Write weighted sums of ``rows`` over pairs of folders to the places ``at``, ... of ``out``.
 
     An outer folder is the rows ``begin`` to ``end``, an inner one the places ``start`` to ``stop`` of ``order``; their
-    weights are ``outer`` and ``inner``. Sums are in float64.
+    weights are ``outer`` and ``inner``. The inner folders of an outer one are numbers ``pairs`` (outer folder, 2),
+    first and behind the last, of ``kept``. Sums are in float64.
     """
-    n = len(order)
-    sums, below = np.empty(rows.shape[1], np.float64), np.zeros(n + 1, np.float64)
-    for f in range(len(begin)):
-        sums[:] = rows[begin[f]]
-        for r in range(begin[f] + 1, end[f]):
-            for k in range(n):
-                sums[k] += rows[r, k]
-        total = 0.0
+    n, folders = len(order), len(begin)
+    sums, below = np.zeros((_CHAINS, n)), np.zeros((n + 1, _CHAINS))
+    for first in range(0, folders, _CHAINS):
+        some = min(_CHAINS, folders - first)
+        for a in range(some):
+            sums[a] = rows[begin[first + a]]
+            for r in range(begin[first + a] + 1, end[first + a]):
+                for k in range(n):
+                    sums[a, k] += rows[r, k]
+        one, two, three, four = 0.0, 0.0, 0.0, 0.0  # several at once: no addition waits for the one before
         for k in range(n):
-            total += sums[order[k]]
-            below[k + 1] = total
-        for g in range(len(start)):
-            out[f, g] = (below[stop[g]] - below[start[g]]) * (outer[f] * inner[g])
+            point = order[k]
+            one += sums[0, point]
+            two += sums[1, point]
+            three += sums[2, point]
+            four += sums[3, point]
+            below[k + 1, 0], below[k + 1, 1], below[k + 1, 2], below[k + 1, 3] = one, two, three, four
+        for a in range(some):
+            f = first + a
+            for k in range(pairs[f, 1] - pairs[f, 0]):
+                g = kept[pairs[f, 0] + k]
+                out[at[f] + k] = (below[stop[g], a] - below[start[g], a]) * (outer[f] * inner[g])
 
 
 @njit(nogil=True, cache=True)

@@ -5,24 +5,34 @@ A feature x is rounded up or down at random,
     x  ->  floor((x - low) / S + u),   u uniform in [0, 1), one for each feature and the same for all points
 
 so that the expected difference of two rounded features is their difference over S: every distance is unbiased. Its
-variance over u is S^2 t (1 - t), where t is the fractional part of |x - y| / S, at most S^2 min(|x - y| / S, 1 / 4);
-the sum of these bounds is taken for the variance of a distance. (Non-subtractive dither, as in Wannamaker, Lipshitz,
-Vanderkooy and Wright, IEEE Trans. Signal Process. 48, 2000.) Processors sum absolute differences of bytes several
-times as fast as those of floats.
+variance over u is S^2 t (1 - t), where t is the fractional part of |x - y| / S, at most S^2 min(|x - y| / S, 1 / 4).
+(Non-subtractive dither, as in Wannamaker, Lipshitz, Vanderkooy and Wright, IEEE Trans. Signal Process. 48, 2000.)
+Processors sum absolute differences of bytes several times as fast as those of floats. Features of a similar range are a
+class with a unit S of its own, the next power of 2 over LEVELS: most differences are between small values, and S does
+not depend on what else is rounded.
+
+A feature that was drawn with probability p (:mod:`headscape.geometry.feature_sample`) counts 1 / p times. Were the
+draws independent, then the squared differences of the drawn features,
+
+    sum over f of (1 - p_f) / p_f^2 (x_f - y_f)^2,
+
+would estimate without bias what they add to the variance. They are systematic, which is less as a rule. The sum is a
+squared Euclidean distance, so it is estimated from sums of features with random signs in BUCKETS buckets, without bias
+and to about sqrt(2 / BUCKETS) of itself (Charikar, Chen and Farach-Colton, Finding frequent items in data streams,
+2002). Variances of a distance are the sum of this estimate and of the bounds of the dither.
 """
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist, squareform
 
+from headscape.geometry.feature_sample import BUCKETS, FeatureSample
 from headscape.geometry.l1_kernel import symmetric
 
 LEVELS = 254
 """Steps of S between the smallest and the largest value: with the dither, 255 fits into a byte."""
-CLASSES, STEP = 4, 4.0
-"""Features are sorted by the range of their values over the points into so many classes, each range this many times as
-small as the one before, and each class has a unit S of its own: most differences are between small values."""
 
 
 class DitheredDistances:
@@ -33,40 +43,57 @@ class DitheredDistances:
 
         self._n, self._padded = n, n + -n % GROUP
         self._sums = np.zeros((2, self._padded, self._padded))
+        self._sketch = np.zeros((n, BUCKETS))
 
-    def add(self, features: NDArray[np.float32], rng: np.random.Generator) -> None:
-        """Add what some features (point, feature) contribute."""
+    def add(self, features: NDArray[np.floating], sample: FeatureSample) -> None:
+        """Add what features (point, feature) contribute that were drawn."""
         from headscape.geometry._l1_bytes import add_byte_distances
 
-        if rounded := self.rounded(features, rng):
+        if rounded := self.rounded(np.ascontiguousarray(features), sample):
             x, first, scale, filled, below = rounded
             add_byte_distances(x, first, scale, filled, below, self._sums)
 
-    def rounded(self, features: NDArray[np.float32], rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
-        """Return features as bytes, and what the kernel asks of them; nothing if all points are equal."""
-        from headscape.geometry._l1_bytes import GROUP, VECTOR_BYTES, write_bytes
+    def rounded(self, features: NDArray[np.floating], sample: FeatureSample) -> tuple[NDArray[Any], ...]:
+        """Return features as bytes, and what the kernel asks of them; nothing if all points are equal.
+
+        The sums in buckets are added up on the way.
+        """
+        from headscape.geometry._l1_bytes import GROUP, VECTOR_BYTES, add_sketch, write_bytes
 
         low = features.min(axis=0)
-        span = features.max(axis=0) - low
-        largest = float(span.max())
-        if largest == 0.0:
+        span = (features.max(axis=0) - low) / sample.probability
+        kept = np.flatnonzero(span)
+        if not len(kept):
             return ()
-        steps = np.log(largest / np.maximum(span, largest * STEP**-CLASSES)) / np.log(STEP)
-        kind = np.minimum(steps.astype(np.int64), CLASSES - 1)
-        order = np.argsort(kind, kind="stable")  # within a class the order stays: zeros at the end
-        count = np.bincount(kind, minlength=CLASSES)
+        exponents = np.frexp(span[kept])[1]
+        # Within a class as the sample numbers them: where a mask hides features, zeros are at the end.
+        order = np.lexsort((sample.kept[kept], exponents))
+        kept, exponents = kept[order], exponents[order]
+        begin = np.flatnonzero(np.diff(exponents, prepend=exponents[0] - 1))
+        count = np.diff(begin, append=len(kept))
         first = np.concatenate([[0], np.cumsum(-(-count // VECTOR_BYTES))])
-        at = np.empty(len(kind), dtype=np.int64)
-        at[order] = np.arange(len(kind)) + np.repeat(
-            VECTOR_BYTES * first[:-1] - np.cumsum(count) + count, count
-        )
-        scale = largest * STEP ** -np.arange(CLASSES) / LEVELS
-        x = np.empty((self._padded, VECTOR_BYTES * first[-1]), dtype=np.uint8)
-        filled = np.empty((CLASSES, self._padded // GROUP), dtype=np.int64)
-        below = np.empty((self._padded, first[-1] + 1), dtype=np.int32)
-        write_bytes(features, low, 1.0 / scale[kind], rng.random(len(kind)), at, first, x, filled, below)
+        scale = np.ldexp(1.0, exponents[begin]) / LEVELS
+        at = np.arange(len(kept)) + np.repeat(VECTOR_BYTES * first[:-1] - begin, count)
+        source = np.full(VECTOR_BYTES * first[-1], len(low), dtype=np.int32)
+        source[at] = kept
+        factor = np.zeros_like(low)
+        factor[kept] = 1.0 / (np.repeat(scale, count) * sample.probability[kept])
+        dither = sample.dither.astype(low.dtype)
+        x = np.zeros((self._padded, len(source)), dtype=np.uint8)
+        filled = np.zeros((len(count), self._padded // GROUP), dtype=np.int64)
+        below = np.zeros((self._padded, first[-1] + 1), dtype=np.int32)
+        write_bytes(features, low, factor, dither, source, first, x, filled, below)
+        weight = sample.sign * np.sqrt(1.0 - sample.probability) / sample.probability
+        add_sketch(features, low, weight, sample.bucket, self._sketch)
         return x, first, scale, filled, below
 
     def sums(self) -> NDArray[np.float64]:
-        """Return (distance, bound of its variance) x point x point."""
-        return np.stack([symmetric(one[: self._n, : self._n]) for one in self._sums])
+        """Return what is added up over blocks, as rows of points: distances, bounds for the dither, and buckets."""
+        n = self._n
+        return np.concatenate([*(symmetric(one[:n, :n]) for one in self._sums), self._sketch.T])
+
+
+def variance(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the variances of distances, given the sums over all blocks."""
+    n = sums.shape[1]
+    return np.asarray(sums[n : 2 * n] + squareform(pdist(sums[2 * n :].T, "sqeuclidean")))

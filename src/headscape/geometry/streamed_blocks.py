@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from headscape.errors import InputError
 from headscape.geometry.dithered import DitheredDistances
+from headscape.geometry.feature_sample import FeatureSample, feature_sample, folder_shares, pilots
 from headscape.geometry.folder_averages import require_fit
 from headscape.geometry.l1_kernel import SMALL_WORK, l1_distances
 from headscape.geometry.partition_tree import IntArray, PartitionTree
@@ -30,12 +31,12 @@ OTHERS = {"head": ("query", "key"), "query": ("head", "key"), "key": ("head", "q
 AXES = tuple(OTHERS)
 MIN_BLOCKS = 16
 COLUMNS = 8192
-"""Features that the exact kernel is given at a time."""
+"""Features that a kernel is given at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class FolderBlocks:
-    """What the tasks share. ``seed`` is that of the dither, None for exact distances."""
+    """What the tasks share. ``seed`` is that of an estimate, None for exact distances."""
 
     capture: Capture
     window: int
@@ -80,62 +81,118 @@ class FolderBlocks:
         return np.argsort(seen, kind="stable").astype(np.int64)
 
     @cached_property
-    def inner_ranges(self) -> tuple[IntArray, IntArray, NDArray[np.float64]]:
-        """Where inner folders start and stop in their order, and their weights per point."""
-        folders, chosen = self.inner.folders, self.inner_folders
-        weight = self.inner.weights(self.alpha, self.beta) / folders.size
-        return folders.start[chosen], folders.stop[chosen], weight[chosen]
+    def shares(self) -> NDArray[np.float64]:
+        """The share of its features that every outer folder keeps: all, if distances are exact."""
+        if self.seed is None:
+            return np.ones(self.outer.n_folders)
+        return folder_shares(self.outer.weights(self.alpha, self.beta))
+
+    def tasks(self, block: float) -> list[range]:
+        """Return the places of the folders of every block, which keep as many features as ``block`` whole folders."""
+        tasks, start, held = [], 0, 0.0
+        for place, share in enumerate(self.shares[self.folders]):
+            if place > start and held + share > block:
+                tasks.append(range(start, place))
+                start, held = place, 0.0
+            held += share
+        return [*tasks, range(start, len(self.folders))]
+
+    def distances(self, task: range) -> NDArray[np.float64]:
+        """Return what one block contributes: the EMDs or, if they are estimates, the sums of ``DitheredDistances``."""
+        n = self.n_points
+        if self.seed is None:
+            total = np.zeros((n, n))
+            small = 0.5 * n * n * self.outer.n_folders * self.inner.n_folders < SMALL_WORK
+            for features, _ in self.features(task):
+                _add_exact(features, total, small)
+            return total
+        dithered = DitheredDistances(n)
+        for features, sample in self.features(task):
+            dithered.add(features, sample)
+        return dithered.sums()
+
+    def features(self, task: range) -> Iterator[tuple[NDArray[Any], FeatureSample]]:
+        """Yield features (point, pair of folders) of a block, some columns at a time: weighted averages."""
+        raise NotImplementedError
+
+    def sample(self, folder: int, ranges: NDArray[Any]) -> FeatureSample:
+        """Return the inner folders that an outer one keeps, by the ranges of its features over the pilots.
+
+        They are the same whatever the block of the folder.
+        """
+        rng = np.random.default_rng((self.seed or 0, AXES.index(self.axis), folder))
+        return feature_sample(ranges, float(self.shares[folder]), rng)
+
+    @cached_property
+    def whole(self) -> FeatureSample:
+        """All inner folders."""
+        n = self.inner.n_folders
+        return FeatureSample.of(np.arange(n), np.ones(n), np.random.default_rng(0))
+
+    def write(
+        self, rows: NDArray[Any], begin: IntArray, end: IntArray, outer: NDArray[np.float64], *places: Any
+    ) -> None:
+        """Write features of rows, as ``write_features`` does; ``outer`` are the weights of outer folders per point."""
+        from headscape.geometry._l1_bytes import write_features
+
+        write_features(rows, begin, end, outer, *self._inner, *places)
+
+    def field_of(self, number: int, rows: slice | IntArray) -> NDArray[Any]:
+        """Return some rows of the field of one head."""
+        layer, head = self.capture.heads[number]
+        record = rows_of(self.capture.head(self.window, layer, head), rows, self.dtype)
+        return field_of_head(record, 0, self.field)
 
     @cached_property
     def outer_weight(self) -> NDArray[np.float64]:
         """The weights of outer folders per point."""
         return np.asarray(self.outer.weights(self.alpha, self.beta) / self.outer.folders.size)
 
-    def tasks(self, block: int) -> list[range]:
-        """Return the places of the folders of every block."""
-        n = len(self.folders)
-        return [range(start, min(start + block, n)) for start in range(0, n, block)]
-
-    def distances(self, task: range) -> NDArray[np.float64]:
-        """Return what one block contributes: the EMDs and, if they are dithered, a bound of their variance."""
-        n = self.n_points
-        if self.seed is None:
-            total = np.zeros((1, n, n))
-            small = 0.5 * n * n * self.outer.n_folders * self.inner.n_folders < SMALL_WORK
-            for _, features in self.features(task):
-                _add_exact(features, total[0], small)
-            return total
-        dithered = DitheredDistances(n)
-        for folder, features in self.features(task):
-            # A folder has the same dither whatever block it is in.
-            dithered.add(features, np.random.default_rng((self.seed, AXES.index(self.axis), folder)))
-        return dithered.sums()
-
-    def features(self, task: range) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield every outer folder of a block with the (point, inner folder) weighted averages over it."""
-        raise NotImplementedError
+    @cached_property
+    def _inner(self) -> tuple[IntArray, IntArray, IntArray, NDArray[np.float64]]:
+        """The order of points, where inner folders start and stop in it, and their weights per point."""
+        folders, chosen = self.inner.folders, self.inner_folders
+        weight = self.inner.weights(self.alpha, self.beta) / folders.size
+        return self.inner.order, folders.start[chosen], folders.stop[chosen], weight[chosen]
 
 
 class HeadBlocks(FolderBlocks):
     """Distances between heads."""
 
-    def features(self, task: range) -> Iterator[tuple[int, NDArray[Any]]]:
+    def features(self, task: range) -> Iterator[tuple[NDArray[Any], FeatureSample]]:
         """Yield the averages of all heads, which are held for the whole block."""
-        from headscape.geometry._l1_bytes import write_features
-
         chosen = self.folders[task.start : task.stop]
         begin, end = self.outer.folders.start[chosen], self.outer.folders.stop[chosen]
-        first, last = int(begin.min()), int(end.max())
-        start, stop, weight = self.inner_ranges
-        held = np.empty((len(chosen), len(self.capture.heads), len(start)), dtype=self.dtype)
-        for place, rows in enumerate(self._rows(self.outer.order[first:last])):
-            outer = self.outer_weight[chosen]
-            write_features(
-                rows, begin - first, end - first, outer, self.inner.order, start, stop, weight, held[:, place]
-            )
-        yield from zip(map(int, chosen), held, strict=True)
+        first = int(begin.min())
+        rows = self.outer.order[first : int(end.max())]
+        outer = (begin - first, end - first, self.outer_weight[chosen])
+        samples = [self.whole] * len(chosen)
+        if self.seed is not None:
+            ranges = self._ranges(rows, outer)
+            samples = [self.sample(int(folder), one) for folder, one in zip(chosen, ranges, strict=True)]
+        joined = FeatureSample.joined(samples)
+        stop = np.cumsum([len(one) for one in samples])
+        start = np.concatenate([[0], stop[:-1]])
+        held = np.empty((len(self.capture.heads), len(joined)), dtype=self.dtype)
+        for place, field in enumerate(self._fields(rows)):
+            self.write(field, *outer, joined.kept, np.stack([start, stop], axis=1), start, held[place])
+        for column in range(0, len(joined), COLUMNS):
+            columns = slice(column, column + COLUMNS)
+            yield held[:, columns], joined[columns]
 
-    def _rows(self, rows: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+    def _ranges(self, rows: IntArray, outer: tuple[Any, ...]) -> NDArray[Any]:
+        """Return the ranges over the pilots, (outer folder, inner folder)."""
+        n, kept = len(outer[0]), self.whole.kept
+        low, high = (np.full(n * len(kept), value, dtype=self.dtype) for value in (np.inf, -np.inf))
+        out = np.empty_like(low)
+        places = np.tile([0, len(kept)], (n, 1)), np.arange(n) * len(kept)
+        for number in pilots(self.n_points):
+            self.write(self.field_of(int(number), rows), *outer, kept, *places, out)
+            np.minimum(low, out, out=low)
+            np.maximum(high, out, out=high)
+        return (high - low).reshape(n, -1)
+
+    def _fields(self, rows: IntArray) -> Iterator[NDArray[Any]]:
         """Yield some rows of the field of every head."""
         for layer, heads in heads_by_layer(self.capture).items():
             record = rows_of(self.capture.record(self.window, layer), rows, self.dtype)
@@ -146,18 +203,28 @@ class HeadBlocks(FolderBlocks):
 class PositionBlocks(FolderBlocks):
     """Distances between queries, or between keys."""
 
-    def features(self, task: range) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield the averages of all points, one folder of heads after the other."""
-        from headscape.geometry._l1_bytes import transposed, write_features
+    def features(self, task: range) -> Iterator[tuple[NDArray[Any], FeatureSample]]:
+        """Yield the averages of all points, of several folders of heads if each keeps few features."""
+        from headscape.geometry._l1_bytes import transposed
 
-        points = np.arange(self.n_points)
-        start, stop, weight = self.inner_ranges
-        features = np.empty((len(points), len(start)), dtype=self.dtype)
+        points, inner = np.arange(self.n_points), self.inner.n_folders
+        features = np.empty((len(points), inner), dtype=self.dtype)
+        places = np.tile([0, inner], (len(points), 1)), inner * points
+        waiting: list[tuple[NDArray[Any], FeatureSample]] = []
         for folder, total in self._folder_fields(task):
             slices = total if self.axis == "query" else transposed(total)
-            outer = np.full(len(points), self.outer_weight[folder])
-            write_features(slices, points, points + 1, outer, self.inner.order, start, stop, weight, features)
-            yield folder, features
+            outer = points, points + 1, np.full(len(points), self.outer_weight[folder])
+            self.write(slices, *outer, self.whole.kept, *places, features.reshape(-1))
+            if self.seed is None:
+                yield features, self.whole
+                continue
+            sample = self.sample(folder, np.ptp(features, axis=0))
+            waiting.append((features[:, sample.kept], sample))
+            if sum(len(one) for _, one in waiting) >= COLUMNS:
+                yield _side_by_side(waiting)
+                waiting = []
+        if waiting:
+            yield _side_by_side(waiting)
 
     def _folder_fields(self, task: range) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield the sums of fields over folders of heads, in the order in which they end.
@@ -173,7 +240,7 @@ class PositionBlocks(FolderBlocks):
                 opened.append((waiting.pop(), None))
             if not opened:
                 continue
-            total: NDArray[Any] = self._field(int(number))
+            total: NDArray[Any] = self.field_of(int(number), slice(None))
             while opened:
                 folder, before = opened.pop()
                 total = total if before is None else np.add(before, total, out=before)
@@ -182,11 +249,6 @@ class PositionBlocks(FolderBlocks):
                     opened.append((folder, total))
                     break
                 yield folder, total
-
-    def _field(self, number: int) -> NDArray[Any]:
-        layer, head = self.capture.heads[number]
-        record = rows_of(self.capture.head(self.window, layer, head), slice(None), self.dtype)
-        return field_of_head(record, 0, self.field)
 
 
 def folder_blocks(
@@ -232,6 +294,12 @@ def rows_of(
         probs=None if record.probs is None else record.probs[:, rows],
         scores=None if record.scores is None else record.scores[:, rows],
     )
+
+
+def _side_by_side(parts: list[tuple[NDArray[Any], FeatureSample]]) -> tuple[NDArray[Any], FeatureSample]:
+    """Return features of several folders as those of one."""
+    features, samples = zip(*parts, strict=True)
+    return np.concatenate(features, axis=1), FeatureSample.joined(samples)
 
 
 def _add_exact(features: NDArray[Any], out: NDArray[np.float64], small: bool) -> None:

@@ -1,4 +1,4 @@
-"""The EMD along an axis of a capture from queries and keys, without the tensor: exact, or from features of 8 bits."""
+"""The EMD along an axis of a capture from queries and keys, without the tensor: exact, or estimated."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.engine import Engine, LocalEngine, Progress, no_progress
+from headscape.geometry.dithered import variance
 from headscape.geometry.partition_tree import PartitionTree
 from headscape.geometry.streamed_blocks import FolderBlocks, folder_blocks
 from headscape.geometry.streamed_plan import DEFAULT_MEMORY, streamed_plan
@@ -74,10 +75,10 @@ def streamed_emd(
     field
         "probs", "logits", "energy" or "log_ratio".
     approximate
-        Whether distances are computed from features of 8 bits, with a standard error: see
-        :mod:`headscape.geometry.dithered`.
+        Whether distances are estimated from a sample of the features in 8 bits, with a standard error: see
+        :mod:`headscape.geometry.feature_sample` and :mod:`headscape.geometry.dithered`.
     seed
-        Of the dither: the result does not depend on engine and blocks.
+        Of the estimate: the result does not depend on engine and blocks.
     dtype
         In which field and exact distances are computed: float32, as those of a tensor are, or float64, with which the
         result is the same to 1e-10 whatever the blocks. (In float32, a row differs in its last digit with the rows that
@@ -147,4 +148,5 @@ def kept_parts(
 
 def emd_of(total: NDArray[np.float64]) -> StreamedEMD:
     """Return the EMD from the sum over all blocks."""
-    return StreamedEMD(total[0], np.sqrt(total[1]) if len(total) > 1 else None)
+    n = total.shape[1]
+    return StreamedEMD(total[:n], np.sqrt(variance(total)) if len(total) > n else None)

@@ -22,7 +22,7 @@ from headscape.geometry.streamed_slices import StreamedSlices
 from headscape.tensor.capture import Capture
 from headscape.tensor.store import Store
 
-KIND = "streamed-geometry"
+KIND, VERSION = "streamed-geometry", 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +80,8 @@ def streamed_organization(
     capture, window, field
         What is organized; on disk if the engine's workers are other processes.
     approximate, seed
-        Whether EMDs are computed from features of 8 bits, in a fraction of the time, with a standard error: see
-        :mod:`headscape.geometry.dithered`.
+        Whether EMDs are estimated from a sample of the features in 8 bits, in a fraction of the time, with a standard
+        error: see :mod:`headscape.geometry.feature_sample` and :mod:`headscape.geometry.dithered`.
     dtype
         In which fields and exact EMDs are computed: float32 or float64.
     memory
@@ -206,7 +206,7 @@ def _kept(
         yield None
         return
     parameters = {**parameters, "heads": len(capture.heads)}
-    with Store.create(path, KIND, parameters=parameters, input_hash=_input_hash(capture)) as store:
+    with Store.create(path, KIND, VERSION, parameters=parameters, input_hash=_input_hash(capture)) as store:
         yield store
 
 

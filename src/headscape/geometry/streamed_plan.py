@@ -1,10 +1,12 @@
 """How the geometry of a large capture is cut so that it stays within a limit of memory."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headscape.engine import Engine
 from headscape.errors import InputError
+from headscape.geometry.feature_sample import SHARE
 from headscape.geometry.streamed_blocks import COLUMNS, MIN_BLOCKS, axis_sizes
 from headscape.tensor.capture import Capture
 
@@ -32,7 +34,7 @@ class StreamedPlan:
     visible
         Share of the keys that a query sees: half of them under a causal mask.
     blocks
-        Outer folders per task, by the axis of the EMD.
+        Outer folders per task, by the axis of the EMD; as many features, if only some are kept.
     held
         Whether queries and keys are read once and held.
     workers
@@ -40,7 +42,7 @@ class StreamedPlan:
     memory
         Bytes that all of them take together at most, over what this process takes already.
     dithered
-        Whether distances are computed from features of 8 bits.
+        Whether distances are computed from features of 8 bits, a share of all.
     """
 
     sizes: Mapping[str, int]
@@ -56,7 +58,7 @@ class StreamedPlan:
     def n_blocks(self, axis: str) -> int:
         """Return the number of tasks of the EMD along an axis."""
         outer = self.folders["query" if axis == "head" else "head"]
-        return -(-outer // self.blocks[axis])
+        return -(-_kept(outer, self.dithered) // self.blocks[axis])
 
 
 def streamed_plan(
@@ -91,7 +93,7 @@ def streamed_plan(
     need = max(need, base + int(workers * least))
     blocks = {"head": block}
     if not heads_only:
-        blocks |= dict.fromkeys(("query", "key"), -(-folders["head"] // MIN_BLOCKS))
+        blocks |= dict.fromkeys(("query", "key"), -(-_kept(folders["head"], dithered) // MIN_BLOCKS))
         need = max(need, base + workers * _position_bytes(sizes, folders, dithered, itemsize))
     if need > memory:
         raise InputError(
@@ -110,8 +112,11 @@ def _head_block(
     n = sizes["head"]
     rows = sizes["query"] * sizes["key"] * 4 * itemsize
     fixed = rows + _distance_bytes(n, folders["key"], dithered, itemsize)
-    per_folder = folders["key"] * n * itemsize
-    block = max(1, min(int((free - fixed) // per_folder), -(-folders["query"] // MIN_BLOCKS)))
+    # Where a share is kept, ranges over the pilots take three arrays of all features, of folders that keep few of them.
+    per_folder = int(folders["key"] * (n + dithered * 6 / SHARE) * itemsize)
+    block = max(
+        1, min(int((free - fixed) // per_folder), -(-_kept(folders["query"], dithered) // MIN_BLOCKS))
+    )
     return block, fixed + block * per_folder
 
 
@@ -127,8 +132,13 @@ def _position_bytes(
     )
 
 
+def _kept(folders: int, dithered: bool) -> int:
+    """Return how many whole folders have as many features as are kept."""
+    return math.ceil(SHARE * folders) if dithered else folders
+
+
 def _distance_bytes(n: int, features: int, dithered: bool, itemsize: int) -> int:
-    """Return the bytes of the kernel: sums, made symmetric; the total, and a result that waits."""
+    """Return the bytes of the kernel: sums, made symmetric; the total, and a result that waits; features at work."""
     if dithered:
-        return 10 * 8 * n * n + 2 * n * features
+        return 10 * 8 * n * n + n * (features + COLUMNS) * (2 * itemsize + 2)
     return 7 * 8 * n * n + 2 * n * min(features, COLUMNS) * itemsize

@@ -9,6 +9,8 @@ For H heads, windows of L tokens, trees of F folders on heads and G on tokens, W
     distances     H^2 / 2 * G^2 absolute differences between heads, L^2 / 2 * F G between queries and between keys;
                   those of features that are zero under the mask are left out
     rounding      the features of 8 bits, if distances are computed from them
+    a sample      of the features, if distances are estimates: SHARE of distances, rounding and, between heads, of G in
+                  the averages; fields and averages of PILOTS heads once more
     trees         TREES (n / 1000)^3 seconds for n points
     reading       the capture once, or once for every block
     overhead      for every head of a pass, every outer folder and every block, however small
@@ -25,6 +27,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from headscape.geometry.dithered import DitheredDistances
+from headscape.geometry.feature_sample import PILOTS, SHARE, FeatureSample
 from headscape.geometry.l1_kernel import l1_distances
 from headscape.geometry.streamed_blocks import OTHERS
 from headscape.geometry.streamed_plan import StreamedPlan
@@ -98,16 +101,21 @@ def streamed_cost(plan: StreamedPlan, rates: Rates, n_iter: int = 0) -> Cost:
     averages = distances = rounding = 0.0
     for axis in ("head",) if n_iter == 0 else tuple(OTHERS):
         outer, inner = OTHERS[axis]
+        kept = SHARE if plan.dithered else 1.0
         features = folders[outer] * folders[inner]
-        averages += sizes[axis] * folders[outer] * (sizes[inner] + folders[inner])
+        averages += sizes[axis] * folders[outer] * sizes[inner]
+        averages += sizes[axis] * features * (kept if axis == "head" else 1.0)
         # Between heads zeros are shared. Between tokens, only bytes leave out those that one of the two has.
         share = (
             plan.visible if axis == "head" else (2 * plan.visible / 3 if masked and plan.dithered else 1.0)
         )
-        distances += 0.5 * sizes[axis] ** 2 * features * share
-        rounding += sizes[axis] * features * plan.dithered
+        distances += 0.5 * sizes[axis] ** 2 * features * share * kept
+        rounding += sizes[axis] * features * plan.dithered * kept
+        if plan.dithered and axis == "head":
+            averages += PILOTS * folders[outer] * (sizes[inner] + folders[inner])
     times = max(1, n_iter)
     passes = PASSES * (1 if n_iter == 0 else 3 * n_iter)
+    passes += PASSES * times * min(1.0, PILOTS / heads) * plan.dithered
     # A block between heads looks at all of them, one between tokens at some.
     calls = 1 + times * plan.n_blocks("head") + 2 * PASSES * n_iter
     opened = times * folders["query"] + 2 * n_iter * folders["head"]
@@ -139,19 +147,23 @@ def measured_rates() -> Rates:
     queries = rng.normal(size=(1, 512, 64)).astype(np.float32)
     record = AttentionRecord(0, queries, queries, 0.125, causal_visibility(512))
     rows = rng.random((512, 1 << 12)).astype(np.float32)
-    values, out = rng.random((64, 512), dtype=np.float32), np.empty((64, 700), np.float32)
+    values, out = rng.random((64, 512), dtype=np.float32), np.empty(64 * 700, np.float32)
     ones, places, order = np.ones(700), np.arange(64), rng.permutation(512)
     start, stop = np.sort(rng.integers(0, 513, size=(2, 700)), axis=0)
+    folders, ends, at = np.arange(700), np.tile([0, 700], (64, 1)), 700 * places
+    sample = FeatureSample.of(np.arange(rows.shape[1]), np.ones(rows.shape[1]), rng)
 
     def averages() -> None:
-        write_features(values, places, places + 1, ones[:64], order, start, stop, ones, out)
+        write_features(
+            values, places, places + 1, ones[:64], order, start, stop, ones, folders, ends, at, out
+        )
 
     dithered = DitheredDistances(len(rows))
 
     with threadpool_limits(1, user_api="blas"):
         pairs = 0.5 * len(rows) * rows.size
-        rounding = _seconds(lambda: dithered.rounded(rows, rng))
-        whole = _seconds(lambda: dithered.add(rows, rng))
+        rounding = _seconds(lambda: dithered.rounded(rows, sample))
+        whole = _seconds(lambda: dithered.add(rows, sample))
         return Rates(
             products=2 * n**3 / _seconds(lambda: matrix @ matrix),
             entries=512 * 512 / _seconds(lambda: probs(record, 0)),

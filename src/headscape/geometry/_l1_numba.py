@@ -15,7 +15,7 @@ from headscape.geometry._l1_tile import (
 )
 from headscape.geometry.arranged import PANEL
 
-FEATURES = 128  # a lane sums at most so many terms in float32, and in float64 beyond
+FEATURES = 1024  # a lane sums at most so many terms in float32, and in float64 beyond
 
 
 @njit(nogil=True, cache=True)

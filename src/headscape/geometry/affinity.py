@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from headscape.engine import LocalEngine, Progress, no_progress
 from headscape.engine.blas import one_blas_thread
 from headscape.errors import InputError
+from headscape.geometry.median import median
 
 AFFINITY_FLOOR = 1e-8
 """Affinities below this are no connection (they are dropped from the Markov operator)."""
@@ -34,8 +35,8 @@ def emd_affinity(emd: NDArray[np.float64], eps_scale: float = 1.0) -> NDArray[np
     """
     if not eps_scale > 0:
         raise InputError(f"eps_scale must be positive, but is {eps_scale}.")
-    median = float(np.median(emd))
-    return np.exp(-emd / (eps_scale * median if median > 0 else 1.0))
+    scale = median(emd)
+    return np.exp(-emd / (eps_scale * scale if scale > 0 else 1.0))
 
 
 def cosine_affinity(x: NDArray[Any], axis: int, progress: Progress = no_progress) -> NDArray[np.float64]:

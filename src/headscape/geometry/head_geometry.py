@@ -12,6 +12,7 @@ from headscape.geometry.builders.grown import TreeKind, grown_tree
 from headscape.geometry.data_order import data_order
 from headscape.geometry.diffusion import Eigenpairs, diffusion_map
 from headscape.geometry.leaf_order import ordered_leaves
+from headscape.geometry.median import median
 from headscape.geometry.organization import Organization
 from headscape.geometry.partition_tree import PartitionTree
 
@@ -102,6 +103,6 @@ def mean_emd(emds: Sequence[FloatArray64]) -> FloatArray64:
     >>> mean_emd([np.array([[0.0, 2.0], [2.0, 0.0]]), np.array([[0.0, 6.0], [6.0, 0.0]])]).tolist()
     [[0.0, 4.0], [4.0, 0.0]]
     """
-    medians = [float(np.median(emd)) or 1.0 for emd in emds]
+    medians = [median(emd) or 1.0 for emd in emds]
     common = float(np.mean(medians))
     return np.asarray(np.mean([emd * (common / own) for emd, own in zip(emds, medians, strict=True)], axis=0))

@@ -48,6 +48,18 @@ def test_no_flip_gives_a_shorter_path(n, seed, ties):
     assert length(found, d) == pytest.approx(min(length(order, d) for order in possible), rel=1e-9)
 
 
+@given(st.integers(2, 40), st.integers(0, 2**32 - 1), st.booleans())
+def test_the_compiled_order_is_the_same_to_the_last_leaf(n, seed, ties):
+    rng = np.random.default_rng(seed)
+    joints, d = random_joints(n, rng), distances(n, rng, ties)
+    with pytest.MonkeyPatch.context() as patch:
+        orders = []
+        for loaded in (False, True):
+            patch.setattr("headscape.geometry.leaf_order.kernels_are_loaded", lambda loaded=loaded: loaded)
+            orders.append(optimal_leaf_order(joints, d).tolist())
+    assert orders[0] == orders[1]
+
+
 def test_long_thin_trees_and_broad_ones_need_no_recursion():
     n = 1500
     chain = np.array([(0, 1), *((i, n + i - 2) for i in range(2, n))])

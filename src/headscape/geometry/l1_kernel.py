@@ -10,6 +10,7 @@ that costs no zeros, so that little is lost in the difference; equal rows have d
 scipy, so that a small run never waits for a compiler.
 """
 
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,11 @@ def symmetric(upper: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the symmetric array with a zero diagonal that has these entries above the diagonal."""
     above = np.triu(upper, 1)
     return above + above.T
+
+
+def kernels_are_loaded() -> bool:
+    """Tell whether this process has loaded compiled kernels, so that others cost it no wait worth mentioning."""
+    return "headscape.geometry._l1_numba" in sys.modules
 
 
 @cache

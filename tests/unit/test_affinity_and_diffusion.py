@@ -1,9 +1,13 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import headscape as hs
 from headscape.geometry.affinity import cosine_affinity, emd_affinity, gaussian_affinity
+from headscape.geometry.arranged import Arrangements
 from headscape.geometry.diffusion import fix_signs, markov_eigenpairs
+from headscape.geometry.median import median
 
 
 def test_median_counts_the_diagonal():
@@ -116,3 +120,25 @@ def test_eigenvalues_that_are_large_and_negative_are_not_missed():
     values = np.linalg.eigvalsh(p / np.multiply.outer(d, d))
     assert values[0] < -0.9
     np.testing.assert_allclose(pairs.values, np.sort(np.abs(values))[::-1][:3], atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("hidden", ["nothing", "later keys", "some points"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_inner_products_of_arranged_slices_are_those_of_numpy(axis, hidden, dtype):
+    x = np.random.default_rng(0).standard_normal((34, 21, 50)).astype(dtype)
+    if hidden == "later keys":
+        x *= np.tri(34, 21, dtype=dtype)[:, :, None]
+    elif hidden == "some points":  # so that points are arranged in another order
+        x[:, :, ::3] = 0
+        x[3:, 2:, 1::4] = 0
+    others = [number for number in range(3) if number != axis]
+    expected = np.tensordot(x.astype(np.float64), x.astype(np.float64), axes=(others, others))
+    found = Arrangements(x, 1 << 30, (float(x.min()), float(x.max()))).inner_products(axis)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * expected.max())
+    assert (found == found.T).all()
+
+
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=40))
+def test_the_median_is_that_of_numpy(values):
+    assert median(np.array(values)) == np.median(values)

@@ -49,21 +49,19 @@ class Arrangements:
     x : (query, key[, head]) array
     max_bytes
         Arrangements beyond this are made anew each time.
+    bounds
+        The smallest and the largest entry of x.
     engine
         Local threads work on parts of one array; other engines leave this to the threads of this process.
     """
 
     x: NDArray[Any]
     max_bytes: int
+    bounds: tuple[float, float]
     engine: Engine = field(default_factory=LocalEngine)
     _made: dict[int, Arranged] = field(default_factory=dict)
     _spare: NDArray[Any] | None = None
     _begun: "Callable[[], _Prepared] | None" = None
-
-    @cached_property
-    def bounds(self) -> tuple[float, float]:
-        """The smallest and the largest entry of x."""
-        return float(self.x.min()), float(self.x.max())
 
     @property
     def signed(self) -> bool:
@@ -90,35 +88,53 @@ class Arrangements:
         begun, self._begun = self._begun, None
         known = begun() if begun is not None else None
         if known is None or known.axis != axis:
-            found = self._along(axis)
+            found = self._along(axis, self.engine)
         elif known.sums is not None and known.outer is outer:
             return known.arranged, known.sums
         else:
             found = known.arranged
-        return found, self._coarse_sums(found.rows, outer)
+        return found, self._coarse_sums(found.rows, outer, self.engine)
+
+    def inner_products(self, axis: int) -> NDArray[np.float64]:
+        """Return the inner products of the slices along an axis, up to the square of the unit."""
+        from headscape.geometry._gram_numba import add_inner_products
+
+        found = self._along(axis, self.engine)
+        width = found.rows.shape[2]
+
+        def add(first: int) -> NDArray[np.float64]:
+            part = np.zeros((width, width + PANEL // 2))
+            add_inner_products(found.rows, first, _TASKS, part)
+            return part
+
+        upper = np.triu(np.add.reduce(list(local(self.engine).map(add, range(_TASKS))))[:, :width])
+        n = len(found.order)
+        return found.restored((upper + np.triu(upper, 1).T)[:n, :n])
 
     def prepare(self, axis: int, outer: PartitionTree | None) -> None:
         """Begin what :meth:`laid_out` will be asked for, beside the caller: without the tree, the arrangement alone."""
+        # The caller goes on with work of its own, which needs a core.
+        spare = LocalEngine(max(1, local(self.engine).threads - 1))
 
         def prepared() -> _Prepared:
-            found = self._along(axis)
-            sums = None if outer is None else self._coarse_sums(found.rows, outer)
+            found = self._along(axis, spare)
+            sums = None if outer is None else self._coarse_sums(found.rows, outer, spare)
             return _Prepared(axis, outer, found, sums)
 
         self._begun = local(self.engine).begin(prepared)
 
-    def _along(self, axis: int) -> Arranged:
+    def _along(self, axis: int, engine: Engine) -> Arranged:
         """Arrange the slices along an axis; of the two other axes the first is the outer one."""
         if axis in self._made:
             return self._made[axis]
         x = self.scaled[:, :, None] if self.x.ndim == 2 else self.scaled
         others = [number for number in range(3) if number != axis]
-        made = arranged(x.transpose(*others, axis), self.engine)
+        made = arranged(x.transpose(*others, axis), engine)
         if sum(one.rows.nbytes for one in (*self._made.values(), made)) <= self.max_bytes:
             self._made[axis] = made
         return made
 
-    def _coarse_sums(self, rows: NDArray[Any], tree: PartitionTree) -> NDArray[Any]:
+    def _coarse_sums(self, rows: NDArray[Any], tree: PartitionTree, engine: Engine) -> NDArray[Any]:
         """Sum arranged rows over the folders of several points of a tree.
 
         The memory is used again: asking the system for it takes as long as the sums.
@@ -127,7 +143,7 @@ class Arrangements:
         if self._spare is None or len(self._spare) < size:
             self._spare = np.empty(size, dtype=rows.dtype)
         out = self._spare[:size].reshape(-1, *rows.shape[1:])
-        write_coarse(rows, tree, out, self.engine)
+        write_coarse(rows, tree, out, engine)
         return out
 
 

@@ -19,11 +19,12 @@ from headscape.geometry.builders.grown import TREE_KINDS, TreeKind, grown_tree
 from headscape.geometry.diagnosis import closed_tree, disconnected_affinity, flat_geometry, unsettled_emd
 from headscape.geometry.diffusion import ONE_THREAD_LIMIT, Eigenpairs
 from headscape.geometry.leaf_order import ordered_leaves
+from headscape.geometry.median import median
 from headscape.geometry.partition_tree import IntArray, PartitionTree
 from headscape.geometry.slices import ArraySlices, Slices
 from headscape.geometry.tree_emd import DEFAULT_MAX_BYTES
 from headscape.notices import Notice
-from headscape.tensor.checks import as_float_array, require_finite, require_integer, require_number
+from headscape.tensor.checks import as_float_array, finite_bounds, require_integer, require_number
 from headscape.tensor.network_tensor import with_axes
 
 logger = logging.getLogger(__name__)
@@ -136,11 +137,11 @@ class Questionnaire:
             raise InputError(
                 f"x must have at least 2 axes and none of them empty, but its shape is {array.shape}."
             )
-        require_finite(array, "x")
+        bounds = finite_bounds(array, "x")
         # Threads of BLAS that found nothing to do on short axes would wait on the cores that the engine's threads need.
         short = max(array.shape) <= ONE_THREAD_LIMIT
         with one_blas_thread() if short else nullcontext():
-            return self.fit_slices(ArraySlices(array, self.max_bytes, self.engine))
+            return self.fit_slices(ArraySlices(array, bounds, self.max_bytes, self.engine))
 
     def fit_slices(self, slices: Slices) -> Self:
         """Organize a tensor of which only the slices are known: how they are computed is their own matter."""
@@ -148,11 +149,12 @@ class Questionnaire:
         self.check(names)
         *others, last = names
         trees: dict[str, PartitionTree] = {}
-        slices.prepare(last, trees)
         for axis in others:
             affinity = slices.initial_affinity(axis, self.init, self._stage(f"{axis}: "))
             order = slices.data_order(affinity.sum(axis=1), axis)
             trees[axis] = self._grow(affinity, 1.0 - affinity, axis, order)[0]
+            if axis == others[0]:
+                slices.prepare(last, trees)
         self.initial_trees_ = dict(trees)
         self.history_: dict[str, list[Iteration]] = {axis: [] for axis in names}
         self.emd_: dict[str, NDArray[np.float64]] = {}
@@ -161,6 +163,8 @@ class Questionnaire:
         closed: dict[str, list[Notice]] = {}
         ordered: dict[str, Callable[[], PartitionTree]] = {}
         turn = (last, *others)
+        # What the last tree changed is found out while the next one grows, which keeps one core busy.
+        compare: Callable[[], None] = _nothing
         for iteration in range(self.n_iter):
             stage = self._stage(f"iteration {iteration + 1}/{self.n_iter}: ")
             for axis, following in zip(turn, (*others, last), strict=True):
@@ -173,19 +177,21 @@ class Questionnaire:
                     )
                 affinity = emd_affinity(emd, self.eps_scale)
                 order = slices.data_order(emd.sum(axis=1), axis)
+                compared = local(self.engine).begin(compare)
                 trees[axis], pairs, closed[axis] = self._grow(affinity, emd, axis, order)
-                before = self.emd_.get(axis)
-                self.history_[axis].append(_iteration(trees[axis], emd, before, self.history_[axis]))
+                compared()
+                compare = partial(self._compare, axis, trees[axis], emd, self.emd_.get(axis))
                 self.emd_[axis], self.affinities_[axis], self.eigenpairs_[axis] = emd, affinity, pairs
                 if iteration + 1 == self.n_iter:
                     ordered[axis] = local(self.engine).begin(partial(self._ordered, trees[axis], axis))
+        compare()
+        self.warnings_: list[Notice] = [
+            notice for axis in names for notice in self._notices(axis, closed[axis])
+        ]
         self.trees_: dict[str, PartitionTree] = {}
         for done, axis in enumerate(names):
             self.progress("leaf order", done, len(names))
             self.trees_[axis] = ordered[axis]()
-        self.warnings_: list[Notice] = [
-            notice for axis in names for notice in self._notices(axis, closed[axis])
-        ]
         for notice in self.warnings_:
             logger.info("%s", notice)  # the result carries it
         return self
@@ -233,6 +239,11 @@ class Questionnaire:
             affinity, distance, order, kind=kind, tree_constant=self.tree_constant, n_eigs=self.n_eigs
         )
 
+    def _compare(
+        self, axis: str, tree: PartitionTree, emd: NDArray[np.float64], before: NDArray[np.float64] | None
+    ) -> None:
+        self.history_[axis].append(_iteration(tree, emd, before, self.history_[axis]))
+
     def _ordered(self, tree: PartitionTree, axis: str) -> PartitionTree:
         return ordered_leaves(tree, self.emd_[axis], self.eigenpairs_[axis].vectors[:, 1:])
 
@@ -241,6 +252,10 @@ class Questionnaire:
             self.progress(prefix + stage, done, total)
 
         return tell if self.progress is not no_progress else no_progress
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def folder_jaccard(a: PartitionTree, b: PartitionTree) -> float:
@@ -268,7 +283,7 @@ def _iteration(
 ) -> Iteration:
     if before is None:
         return Iteration(tree, float("nan"), float("nan"))
-    old, new = (e / (m if (m := float(np.median(e))) > 0 else 1.0) for e in (before, emd))
+    old, new = (e / (m if (m := median(e)) > 0 else 1.0) for e in (before, emd))
     size = float(np.linalg.norm(old))
     change = float(np.linalg.norm(new - old)) / size if size > 0 else float(np.any(new))
     return Iteration(tree, change, folder_jaccard(history[-1].tree, tree))

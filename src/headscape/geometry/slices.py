@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscape.engine import Engine, LocalEngine, Progress
-from headscape.geometry.affinity import INITIAL_AFFINITIES
+from headscape.geometry.affinity import INITIAL_AFFINITIES, OF_GRAM
 from headscape.geometry.arranged import Arrangements
 from headscape.geometry.data_order import data_order
 from headscape.geometry.l1_kernel import SMALL_WORK
@@ -46,14 +46,15 @@ class Slices(Protocol):
 
 @dataclass(eq=False)
 class ArraySlices:
-    """The slices of an array; its arrangements in memory are made once for all EMDs."""
+    """The slices of an array with its smallest and largest entry; arrangements in memory are made once for all EMDs."""
 
     x: NDArray[Any]
+    bounds: tuple[float, float]
     max_bytes: int = DEFAULT_MAX_BYTES
     engine: Engine = field(default_factory=LocalEngine)
 
     def __post_init__(self) -> None:
-        self._arrangements = Arrangements(self.x, self.max_bytes, self.engine)
+        self._arrangements = Arrangements(self.x, self.max_bytes, self.bounds, self.engine)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -62,7 +63,10 @@ class ArraySlices:
 
     def initial_affinity(self, axis: str, init: str, progress: Progress) -> NDArray[np.float64]:
         """Return the initial affinity of the slices along an axis."""
-        return INITIAL_AFFINITIES[init](self.x, self.axes.index(axis), progress)
+        if not self._compiled(axis):
+            return INITIAL_AFFINITIES[init](self.x, self.axes.index(axis), progress)
+        progress("initial affinity", 0, 1)
+        return OF_GRAM[init](self._arrangements.inner_products(self.axes.index(axis)))
 
     def data_order(self, totals: NDArray[np.float64], axis: str) -> IntArray:
         """Sort the slices along an axis by data."""
@@ -70,10 +74,13 @@ class ArraySlices:
 
     def prepare(self, axis: str, trees: Mapping[str, PartitionTree]) -> None:
         """Begin to arrange a tensor that is large enough for the compiled kernel, whatever the trees."""
-        number = self.axes.index(axis)
-        if self.x.ndim == 3 and 0.5 * self.x.shape[number] * self.x.size >= SMALL_WORK:
+        if self._compiled(axis):
             outer = next(name for name in self.axes if name != axis)
-            self._arrangements.prepare(number, trees.get(outer))
+            self._arrangements.prepare(self.axes.index(axis), trees.get(outer))
+
+    def _compiled(self, axis: str) -> bool:
+        """Tell whether compiled kernels will take the slices along an axis, whatever the trees."""
+        return self.x.ndim == 3 and 0.5 * self.x.shape[self.axes.index(axis)] * self.x.size >= SMALL_WORK
 
     def emd(
         self, axis: str, trees: Mapping[str, PartitionTree], alpha: float, beta: float, progress: Progress

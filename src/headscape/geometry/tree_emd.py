@@ -13,7 +13,7 @@ from headscape.geometry.arranged import Arranged, Arrangements
 from headscape.geometry.folder_averages import folder_sums, require_fit
 from headscape.geometry.l1_kernel import SMALL_WORK, distances_of_minima, l1_distances, minima_array
 from headscape.geometry.partition_tree import PartitionTree, trees_of
-from headscape.tensor.checks import as_float_array, require_finite
+from headscape.tensor.checks import as_float_array, finite_bounds
 from headscape.tensor.network_tensor import axis_names
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def tree_emd(
     """
     array = as_float_array(x, "x")
     if arrangements is None:
-        require_finite(array, "x")
-        arrangements = Arrangements(array, 0, engine or LocalEngine())
+        arrangements = Arrangements(array, 0, finite_bounds(array, "x"), engine or LocalEngine())
     plan = _plan(arrangements, trees_of(trees), axis, alpha, beta, max_bytes)
     total = np.zeros(())
     stage = f"EMD of {axis}"

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscape.engine import LocalEngine
 from headscape.errors import InputError
 
 FloatArray = NDArray[np.floating]
@@ -13,7 +14,7 @@ MAX_WINDOWS, MAX_LENGTH, MAX_DRAWS, MAX_SEED = 100_000, 1_000_000, 10_000, 2**63
 """Bounds on what a caller gives: windows, tokens of a window, random draws, seeds."""
 
 # Enough to keep the temporary masks of a check small beside the array that is checked.
-_ROWS_BYTES = 1 << 26
+_ROWS_BYTES = 1 << 24
 # By bytes per number. float32 is added up in float32 before it is squared in float64.
 _LARGEST = {4: 1e31, 8: 1e150}
 _ROUNDING = 1e-2
@@ -55,36 +56,50 @@ def require_finite(x: FloatArray, name: str = "the array") -> None:
 
     Zeros are data; there is no missing value in a network tensor, so NaN is never repaired silently.
     """
+    finite_bounds(x, name)
+
+
+def finite_bounds(x: FloatArray, name: str = "the array") -> tuple[float, float]:
+    """Return the smallest and the largest entry of x, or raise as :func:`require_finite` does."""
     if x.size == 0 or x.ndim == 0:
-        return
+        return 0.0, 0.0
     rows = max(1, _ROWS_BYTES // max(1, x[0].nbytes))
-    nan = inf = 0
-    largest = 0.0
-    first: tuple[int, ...] | None = None
-    for start in range(0, len(x), rows):
-        block = x[start : start + rows]
+    blocks = [slice(start, start + rows) for start in range(0, len(x), rows)]
+
+    def bounds(block: slice) -> tuple[float, float]:
         # Minimum and maximum pass NaN on and show infinities: one cheap pass without a mask for good data.
-        low, high = float(block.min()), float(block.max())
-        if np.isfinite(low) and np.isfinite(high):
-            largest = max(largest, -low, high)
-            continue
-        bad = ~np.isfinite(block)
-        nan += int(np.isnan(block).sum())
-        inf += int(np.isinf(block).sum())
-        if first is None:
-            place = np.unravel_index(int(np.argmax(bad)), bad.shape)
-            first = (int(place[0]) + start, *(int(i) for i in place[1:]))
-    if first is not None:
-        raise InputError(
-            f"{name} must be finite, but {nan} entries are NaN and {inf} are infinite (of {x.size}); the "
-            f"first is at index {first}. Masked logits hold -inf: use the field 'probs' or 'energy', or set "
-            "masked entries to 0."
-        )
+        return float(x[block].min()), float(x[block].max())
+
+    found = np.array(list(LocalEngine().map(bounds, blocks)))
+    if not np.isfinite(found).all():
+        bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
+        raise InputError(_where_not_finite(x, name, [blocks[number] for number in bad]))
+    low, high = float(found[:, 0].min()), float(found[:, 1].max())
+    largest = max(-low, high)
     if largest > _LARGEST.get(x.itemsize, np.inf):
         raise InputError(
             f"{name} must not exceed {_LARGEST[x.itemsize]:g} in {x.dtype}, where sums and squares overflow, but its "
             f"largest magnitude is {largest:g}. Divide by it first, and set masked logits to 0."
         )
+    return low, high
+
+
+def _where_not_finite(x: FloatArray, name: str, blocks: list[slice]) -> str:
+    """Say how many entries are not finite, and where the first is."""
+    nan = inf = 0
+    first: tuple[int, ...] = ()
+    for block in blocks:
+        part = x[block]
+        nan += int(np.isnan(part).sum())
+        inf += int(np.isinf(part).sum())
+        if not first:
+            place = np.unravel_index(int(np.argmax(~np.isfinite(part))), part.shape)
+            first = (int(place[0]) + block.start, *(int(i) for i in place[1:]))
+    return (
+        f"{name} must be finite, but {nan} entries are NaN and {inf} are infinite (of {x.size}); the "
+        f"first is at index {first}. Masked logits hold -inf: use the field 'probs' or 'energy', or set "
+        "masked entries to 0."
+    )
 
 
 def require_probabilities(x: FloatArray) -> None:

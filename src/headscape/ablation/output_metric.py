@@ -61,5 +61,7 @@ def intact_prices(evaluator: HeadEvaluator) -> IntactPrices:
     for layer, projection in evaluator.projections.items():
         found = signals.pop(layer)
         metrics[layer] = OutputMetric.of(found)
-        prices[layer] = RememberedPrices(ReconstructionPrices(found, projection))
+        prices[layer] = RememberedPrices(
+            ReconstructionPrices(found, projection, gram=metrics[layer].moments.gram)
+        )
     return IntactPrices(prices, metrics)

@@ -9,6 +9,7 @@ from typing import Any
 
 from headscape.errors import HeadscapeError, InputError, ModelError
 from headscape.models.lazy_torch import torch
+from headscape.models.linear_layers import fast_linear_layers
 from headscape.models.plain_arguments import as_called
 
 MEMORY = "memory_ids"
@@ -55,7 +56,8 @@ def without_extras(model: torch.nn.Module) -> dict[str, Any]:
 def forward(model: torch.nn.Module, arguments: Mapping[str, Any], what: str) -> Any:
     """Run a forward pass, or raise one clear error if the model cannot take what it is given."""
     try:
-        return model(**as_called(model, arguments))
+        with fast_linear_layers(model):
+            return model(**as_called(model, arguments))
     except HeadscapeError:
         raise
     except Exception as error:  # whatever a model's own code raises on inputs it was not made for

@@ -29,7 +29,7 @@ from headscape.tensor.safe_reading import (
     regular_size,
     require_plausible,
 )
-from headscape.tensor.zarr_files import METADATA, array_files, group_file
+from headscape.tensor.zarr_files import METADATA, array_files, group_file, read_array
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
@@ -57,21 +57,30 @@ class SafeFiles(WrapperStore[LocalStore]):
         self, key: str, prototype: "BufferPrototype", byte_range: "ByteRequest | None" = None
     ) -> "Buffer | None":
         """Return the bytes of a file, None if there is none and none is listed."""
-        try:
-            size = regular_size(self._folder / key, self._resolved)
-        except FileFormatError as error:
-            raise FileFormatError(f"{error} {self._remedy}".rstrip()) from None
         if self._files is None:
+            self._size(key)
             return await super().get(key, prototype, byte_range)
-        listed = self._files.get(key)
-        if listed is None:
+        found = self.listed(key)
+        return None if found is None else prototype.buffer.from_bytes(found)
+
+    def listed(self, key: str) -> bytes | None:
+        """Return the verified bytes of a file that is listed, None for any other."""
+        size, known = self._size(key), (self._files or {}).get(key)
+        if known is None:
             return None
-        if size != listed[0]:
-            raise self._damaged(key, "is missing" if size is None else f"has {size} bytes, not {listed[0]}")
-        found = await super().get(key, prototype)
-        if found is None or file_digest(key, found.as_numpy_array()) != listed[1]:
+        if size != known[0]:
+            raise self._damaged(key, "is missing" if size is None else f"has {size} bytes, not {known[0]}")
+        found = (self._folder / key).read_bytes()
+        if file_digest(key, found) != known[1]:
             raise self._damaged(key, "is not what was written")
         return found
+
+    def _size(self, key: str) -> int | None:
+        """Return the size of a file, or raise unless it is a regular one within the folder."""
+        try:
+            return regular_size(self._folder / key, self._resolved)
+        except FileFormatError as error:
+            raise FileFormatError(f"{error} {self._remedy}".rstrip()) from None
 
     def _damaged(self, key: str, what: str) -> FileFormatError:
         return FileFormatError(f"{self._folder} is damaged: {key} {what}. {self._remedy}")
@@ -131,6 +140,7 @@ class Part:
     """A finished part: arrays are read, and verified, when they are indexed."""
 
     path: Path
+    files: SafeFiles
     group: zarr.Group
     arrays: Mapping[str, Mapping[str, Any]] | None
     """What the marker says of the arrays; None if there is no marker."""
@@ -151,7 +161,7 @@ class Part:
                 )
             files = SafeFiles(path, None if marker is None else marker["files"], advice(path))
             group = zarr.open_group(files, mode="r", zarr_format=3)
-            return cls(path, group, None if marker is None else marker["arrays"])
+            return cls(path, files, group, None if marker is None else marker["arrays"])
 
     def verify(self) -> None:
         """Raise unless every file that the marker lists is there, unchanged."""
@@ -180,6 +190,12 @@ class Part:
         if name not in self.names():
             raise FileFormatError(f"{self.path} holds no array {name!r}, only {', '.join(self.names())}.")
         with explain_read_errors(f"the array {name!r} in {self.path}", advice(self.path)):
+            metadata = self.files.listed(f"{name}/{METADATA}")
+            if metadata is not None and (index is ... or isinstance(index, slice)):
+                rows = slice(None) if index is ... else index
+                own = read_array(metadata, lambda path: self.files.listed(f"{name}/{path}"), rows)
+                if own is not None:
+                    return own
             found = self.group[name]
             if not isinstance(found, zarr.Array):
                 raise TypeError("it is a group")

@@ -45,15 +45,16 @@ def test_groups_of_zeros_are_not_read():
     features = np.random.default_rng(0).random((n, vectors * VECTOR_BYTES), dtype=np.float32)
     features[GROUP:, VECTOR_BYTES:] = 0
     width = features.shape[1]
-    x, first = np.zeros((n, width), np.uint8), np.array([0, vectors])
-    filled, below = np.zeros((1, 2), np.int64), np.zeros((n, vectors + 1), np.int32)
+    x, first, scale = np.zeros((n, width), np.uint8), np.array([0, vectors]), np.array([2.0])
+    filled, sums = np.zeros((1, 2), np.int64), np.zeros(n)
     given = (np.zeros(width, np.float32), np.full(width, 254.0), np.full(width, 0.5), np.arange(width))
-    write_bytes(features, *given, first, x, filled, below)
+    write_bytes(features, *given, first, scale, x, filled, sums)
     assert filled.tolist() == [[3, 1]]
+    assert (sums == 2.0 * x.sum(axis=1)).all()
     expected = np.abs(x[:, None].astype(int) - x).sum(axis=2)
     x[GROUP:, VECTOR_BYTES:] = 7
     out = np.zeros((2, n, n))
-    add_byte_distances(x, first, np.array([2.0]), filled, below, out)
+    add_byte_distances(x, first, np.array([width]), scale, filled, sums, out)
     above = np.triu_indices(n, 1)
     assert (out[0][above] == 2.0 * expected[above]).all()
 

@@ -28,23 +28,20 @@ from headscape.geometry.partition_tree import IntArray
 SHARE = 0.3
 """Share of the features that is kept, on average over the outer folders."""
 PILOTS, FLOOR = 64, 0.03
-BUCKETS = 64
-"""Sums with random signs, of which a variance is estimated."""
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureSample:
     """Features that are kept: their numbers and the probabilities with which they were drawn.
 
-    ``dither`` is theirs as bytes, uniform in [0, 1); ``sign``, +1 or -1, and ``bucket``, below BUCKETS, are those with
-    which they enter the estimate of the variance.
+    ``dither`` is theirs as bytes, uniform in [0, 1); ``sign``, +1 or -1, is that with which they enter the estimate of
+    the variance.
     """
 
     kept: IntArray
     probability: NDArray[np.float64]
     dither: NDArray[np.float64]
     sign: IntArray
-    bucket: IntArray
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -57,8 +54,8 @@ class FeatureSample:
     def of(cls, kept: IntArray, probability: NDArray[np.float64], rng: np.random.Generator) -> Self:
         """Return features that were drawn, with what else of them is random."""
         n = len(kept)
-        sign, bucket = 2 * rng.integers(2, size=n) - 1, rng.integers(BUCKETS, size=n)
-        return cls(kept, probability, rng.random(n), sign, bucket)
+        sign = 2 * rng.integers(2, size=n) - 1
+        return cls(kept, probability, rng.random(n), sign)
 
     @classmethod
     def joined(cls, samples: Sequence[Self]) -> Self:

@@ -195,7 +195,7 @@ def save(part: str, rows: Sequence[Row | Measure]) -> Path:
     machine = {
         "python": platform.python_version(),
         "cores": os.cpu_count(),
-        "processor": _processor(),
+        "processor": processor(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
     path.write_text(json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
@@ -246,7 +246,7 @@ def _seconds(function: Callable[[], object], calls: int = 1) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def _processor() -> str:
+def processor() -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():

@@ -31,6 +31,13 @@ Decide = Callable[[int, Sequence[Moments]], Sequence[Weights]]
 class LayerPasses:
     """Passes of one model over the windows of an evaluator; what the intact model gives is computed once.
 
+    Parameters
+    ----------
+    evaluator
+        The model and its windows.
+    intact
+        The activations of the intact model by layer, (token, head x d) of all windows, if they are known.
+
     Notes
     -----
     Windows of one shape are one batch, and a pass is one forward pass; windows of several shapes take a pass per
@@ -38,10 +45,12 @@ class LayerPasses:
     where the intact activations are asked for.
     """
 
-    def __init__(self, evaluator: HeadEvaluator) -> None:
+    def __init__(self, evaluator: HeadEvaluator, intact: Mapping[int, torch.Tensor] | None = None) -> None:
         self.evaluator, self.projections = evaluator, evaluator.projections
         self.batches = _together(evaluator.objective.batches)
         self._intact: dict[int, list[torch.Tensor]] = {}
+        if intact is not None and len(self.batches) == 1:
+            self._intact = {layer: [activations] for layer, activations in intact.items()}
 
     @cached_property
     def _last_block(self) -> LastBlock:

@@ -44,10 +44,14 @@ class OutputMetric:
 
 @dataclass(frozen=True, eq=False)
 class IntactPrices:
-    """What the layers of the intact model pay for being without heads: token by token, and in a metric."""
+    """What the layers of the intact model pay for being without heads: token by token, and in a metric.
+
+    ``activations`` (token, head x d) are what enters the projections of the layers.
+    """
 
     reconstruction: Mapping[int, Prices]
     metrics: Mapping[int, OutputMetric]
+    activations: Mapping[int, torch.Tensor]
 
 
 def intact_prices(evaluator: HeadEvaluator) -> IntactPrices:
@@ -57,11 +61,10 @@ def intact_prices(evaluator: HeadEvaluator) -> IntactPrices:
     -----
     One forward and one backward pass over the windows. Memory: that of the activations and gradients of all tokens.
     """
-    signals, prices, metrics = layer_signals(evaluator), {}, {}
+    signals, prices, metrics, activations = layer_signals(evaluator), {}, {}, {}
     for layer, projection in evaluator.projections.items():
         found = signals.pop(layer)
         metrics[layer] = OutputMetric.of(found)
-        prices[layer] = RememberedPrices(
-            ReconstructionPrices(found, projection, gram=metrics[layer].moments.gram)
-        )
-    return IntactPrices(prices, metrics)
+        reconstruction = ReconstructionPrices(found, projection, gram=metrics[layer].moments.gram)
+        prices[layer], activations[layer] = RememberedPrices(reconstruction), reconstruction.activations
+    return IntactPrices(prices, metrics, activations)

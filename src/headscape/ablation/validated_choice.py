@@ -96,8 +96,9 @@ def validated_choice(
     A forward and a backward pass over the windows, and one forward pass per plan, strength and target. From a single
     window nothing can be left out: then the first plan is taken, without repair.
     """
+    intact = intact or intact_prices(evaluator)
     plans = removal_plans(evaluator, count, moves, intact)
-    search = _Search(evaluator, moves, LayerPasses(evaluator))
+    search = _Search(evaluator, moves, LayerPasses(evaluator, intact.activations))
     tried, removed = {}, {}
     for name, plan in plans.items():
         tried[name] = cross_validated(search.passes, plan.layers, search.deciding(plan), [START])
@@ -140,8 +141,10 @@ def planned_choice(
     intact: IntactPrices | None = None,
 ) -> Choice:
     """Return the heads that go under a plan and with a strength that are known, in one pass over the windows."""
-    planned = RemovalPlans(evaluator, count, moves, intact or intact_prices(evaluator)).plan(plan)
-    return _Search(evaluator, moves, LayerPasses(evaluator)).fitted(planned, strength, name=plan)
+    intact = intact or intact_prices(evaluator)
+    planned = RemovalPlans(evaluator, count, moves, intact).plan(plan)
+    passes = LayerPasses(evaluator, intact.activations)
+    return _Search(evaluator, moves, passes).fitted(planned, strength, name=plan)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ def analyze(
 ) -> None:
     """Map the heads of a model: capture, organize, measure, and write one table and one report.
 
-    30 to 70 seconds for the default model on 2 cores, and 40 more the first time, when its weights are converted. An
+    25 to 70 seconds for the default model on 2 cores, and 40 more the first time, when its weights are converted. An
     interrupted run resumes when called again in the same way.
 
     Example:  headscape analyze default --text book.txt -o out/book

@@ -33,6 +33,15 @@ def test_the_metric_is_the_second_moment_of_the_gradients():
         torch.testing.assert_close(metric.moments.gram, activations.T @ activations)
 
 
+def test_the_activations_of_the_prices_are_those_of_a_pass_of_the_intact_model(monkeypatch):
+    evaluator = evidence_of(tiny_causal_model("Llama"), IDS)
+    expected = LayerPasses(evaluator).intact([0, 1])
+    passes = LayerPasses(evaluator, intact_prices(evaluator).activations)
+    monkeypatch.setattr(passes, "forward", lambda *_, **__: pytest.fail("they are known"))
+    for layer, [found] in passes.intact([0, 1]).items():
+        torch.testing.assert_close(found, expected[layer][0])
+
+
 @pytest.mark.parametrize("gone", [[1], [0, 2], [1, 2, 3]])
 def test_the_price_is_the_weighed_squared_change_after_the_best_refit(gone):
     evaluator = evidence_of(tiny_causal_model("Llama"), token_ids(12, length=40))

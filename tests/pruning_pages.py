@@ -46,6 +46,7 @@ def made_up_trial(curve: bool = True) -> PruningTrial:
         gated=intact + np.linspace(0.1, 0.2, 8),
         repaired=intact + np.linspace(0.01, 0.03, 8),
         random=np.stack([intact + 0.5, intact + 0.7]),
+        random_repaired=True,
         loss="nats per token",
         repair=Repair({}, {}, Strength(0.1)),
         windows=(8, 8),

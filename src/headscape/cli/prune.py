@@ -80,7 +80,7 @@ def prune(
 
     The report shows the trade-off. An interrupted run resumes when called again in the same way.
 
-    About 10 minutes for the default model on 2 cores, 5 with --sizes 0; --max-loss searches, and takes longer.
+    5 to 10 minutes for the default model on 2 cores, 2 to 5 with --sizes 0; --max-loss searches, and takes longer.
 
     Example:  headscape prune default --target-kv 0.8 --text book.txt -o out/smaller
     """

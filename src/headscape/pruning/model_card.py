@@ -1,5 +1,6 @@
 """The model card of a pruned model: what was removed, why, and what it cost."""
 
+import re
 from typing import TYPE_CHECKING
 
 from headscape._version import __version__
@@ -21,10 +22,11 @@ def model_card(pruned: Pruned, trial: "PruningTrial | None" = None) -> str:
         for layer in manifest.layers
         if layer.removed
     ]
+    # The hub links to its own models, owner/name, and warns of anything else.
+    link = f"base_model: {base}\n" if re.fullmatch(r"[\w.-]+/[\w.-]+", base) else ""
     return f"""---
 tags: [headscape, pruned]
-base_model: {base}
----
+{link}---
 # {name}, without {counted(len(pruned.removed), "attention head")}
 
 Made by headscape {__version__} from {name}. License of the original weights: {weights}.

@@ -12,6 +12,7 @@ from evaluator_cases import evidence_of, silence, state_of, unchanged, wide_llam
 from headscape.ablation.repair import repair
 from headscape.ablation.ridge_fit import NO_REPAIR
 from headscape.errors import InputError, ModelError
+from headscape.pruning.model_card import model_card
 from headscape.pruning.plan import removable
 from headscape.pruning.trial import PruningTrial
 from tiny_models import inputs_of, tiny_causal_model, tiny_model, token_ids
@@ -185,6 +186,17 @@ def test_the_summary_and_the_card(tmp_path):
     assert f"| with repair | {trial.increases['with repair']} |" in card
     assert "hs.load_pruned" in card
     assert all(sentence in card for sentence in trial.findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "linked"), [("owner/model-135M", True), ("/home/me/model", False), ("", False)]
+)
+def test_the_card_links_to_the_original_only_where_the_hub_has_it(name, linked):
+    model = tiny_causal_model("GPT2")
+    model.config._name_or_path = name
+    card = model_card(hs.prune(model, [(0, 1)]))
+    assert (f"base_model: {name}\n" in card) == linked
+    assert ("base_model" in card) == linked
 
 
 def test_one_window_has_no_interval_but_a_summary():

@@ -108,7 +108,8 @@ ENGINE: Group = {
         str | None, "Address of a running Dask scheduler, for example tcp://host:8786.", metavar="ADDRESS"
     ),
     "workers": option(
-        int | None, "Processes of a Dask cluster started on this machine. (default: one per core)"
+        int | None,
+        "With --engine dask: processes of a cluster started on this machine. (default: one per core)",
     ),
 }
 THREADS: Group = {"threads": option(int | None, "Threads. (default: one per core)"), **ENGINE}

@@ -2,7 +2,6 @@
 
 import json
 import time
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +9,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headscape.cli.console import Console, output_folder
+from headscape.cli.console import Console
 from headscape.cli.given import check_given, engine_of, formats_of, inputs_of, opened
 from headscape.cli.options import FIGURES, INPUTS, RUN, STACK, TENSORS, THREADS, SourceName, with_options
+from headscape.cli.organize_folder import own_folder, require_same_options, save_organization
 from headscape.cli.organize_streamed import bytes_of, capture_of, organize_streamed, planned, tell_plan
 from headscape.cli.progress import Display, announce_time, shown_progress
-from headscape.errors import InputError, StorageError
+from headscape.errors import InputError
 
 
 @with_options(TENSORS, INPUTS, STACK, THREADS, FIGURES, RUN)
@@ -103,7 +103,7 @@ def organize(
         "n_eigs": n_eigs,
     }
     Questionnaire(**parameters, alpha=alpha or 0.0, beta=beta or 0.0).check()
-    folder = Path() if dry_run else _own_folder(out)
+    folder = Path() if dry_run and out is None else own_folder(out)
     with shown_progress(quiet=given.quiet) as progress, engine_of(given) as engine:
         progress("opening the source", 0, 1)
         found = opened([source], given)
@@ -112,11 +112,14 @@ def organize(
             capture = capture_of(found, given.stack)
             weights = {"alpha": alpha or 0.0, "beta": 1.0 if beta is None else beta}
             options = {**parameters, **weights, "approximate": approximate, "heads_only": heads_only}
+            if out is not None:
+                read = {"window": window, "field": given.field or "probs", "seed": given.seed}
+                require_same_options(folder, {**options, **read})
             if dry_run:
                 tell_plan(planned(capture, window, limit, options, engine), given)
                 return
             result = organize_streamed(capture, window, folder, limit, options, given, engine, progress)
-            result.save(folder / "organization")
+            save_organization(result, folder)
             _tell(
                 Console(quiet=given.quiet, json=given.json),
                 _written(result, time.perf_counter() - start, folder, []),
@@ -127,42 +130,24 @@ def organize(
         announce_time(progress, given, lambda: seconds_of(expected, found, inputs, **sizes))
         data = _tensor(found, inputs, window, given, progress)
         matrix = data.data.ndim == 2
+        parameters["alpha"] = (1.0 if matrix else 0.0) if alpha is None else alpha
+        parameters["beta"] = (0.0 if matrix else 1.0) if beta is None else beta
+        require_same_options(folder, {**parameters, "approximate": False, "heads_only": False})
         result = organize_tensor(
             data,
             **parameters,
-            alpha=(1.0 if matrix else 0.0) if alpha is None else alpha,
-            beta=(0.0 if matrix else 1.0) if beta is None else beta,
             max_bytes=int(max_memory * 2**20),
             engine=engine,
             progress=progress,
         )
         seconds = time.perf_counter() - start
         folder.mkdir(parents=True, exist_ok=True)
-        result.save(folder / "organization")
+        save_organization(result, folder)
         progress("drawing", 1, 1)
         figures = organization_figures(data, result) if formats else {}
         pictures = save_figures(figures, folder / "figures", formats) if formats else []
     summary = _written(result, seconds, folder, pictures)
     _tell(Console(quiet=given.quiet, json=given.json), summary)
-
-
-def _own_folder(out: Path | None) -> Path:
-    """Return the folder for the results, or raise unless it is new, empty, or one of this command."""
-    if out is None:
-        raise InputError("specify a folder for the results with --out (-o).")
-    folder = output_folder(out)
-    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    known = {"organization", "blocks", "figures"}  # what there is before the summary is written
-    with suppress(OSError, ValueError, AttributeError):
-        said = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        if said.get("format", "").startswith("headscape/organize-summary/"):
-            return folder
-    if foreign := sorted(found - known):
-        raise StorageError(
-            f"{folder} holds other files ({', '.join(foreign[:3])}{', ...' if len(foreign) > 3 else ''}): choose a new "
-            "or an empty folder with -o."
-        )
-    return folder
 
 
 def _tensor(source: Any, inputs: Any, window: int, given: SimpleNamespace, progress: Display) -> Any:

@@ -8,6 +8,7 @@ from headscape.engine import Engine
 from headscape.errors import InputError
 from headscape.geometry.feature_sample import SHARE
 from headscape.geometry.streamed_blocks import COLUMNS, MIN_BLOCKS, axis_sizes
+from headscape.output import counted
 from headscape.tensor.capture import Capture
 
 DEFAULT_MEMORY = 4 << 30
@@ -98,8 +99,8 @@ def streamed_plan(
     if need > memory:
         raise InputError(
             f"memory must be at least {need / 2**20:.0f} MiB for {sizes['head']} heads of {sizes['query']} x "
-            f"{sizes['key']} on {workers} workers, but is {memory / 2**20:.0f} MiB. Allow more memory or use fewer "
-            "workers."
+            f"{sizes['key']} on {counted(workers, 'worker')}, but is {memory / 2**20:.0f} MiB. Allow more memory"
+            f"{' or use fewer workers (of local threads: fewer threads)' * (workers > 1)}."
         )
     visible = float(record.visible.mean())
     return StreamedPlan(sizes, folders, record.head_dim, visible, blocks, held, workers, need, dithered)

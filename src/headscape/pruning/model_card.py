@@ -48,7 +48,7 @@ Made by headscape {__version__} from {name}. License of the original weights: {w
 
 ## How to load it
 
-{_loading(manifest.plain)}
+{_loading(manifest.plain)}{"" if trial is None or trial.model.tokenizer is None else _TOKENIZER}
 """
 
 
@@ -72,7 +72,7 @@ Chosen by `{trial.method}` on {counted(trial.windows[0], "calibration window")},
 
 Loss of the intact model: {trial.intact.mean():.4g} ({trial.loss}).
 
-| | loss increase, with interval |
+| | loss increase, with 95 % interval (of random heads: range of the draws) |
 |---|---|
 {costs}
 """
@@ -85,6 +85,9 @@ import headscape as hs
 
 model = hs.load_pruned("this-folder").model
 ```"""
+_TOKENIZER = """
+
+Its tokenizer is `transformers.AutoTokenizer.from_pretrained("this-folder")`."""
 
 
 def _loading(plain: bool) -> str:

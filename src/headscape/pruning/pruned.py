@@ -67,7 +67,7 @@ class Pruned:
             )
         if self.manifest.repaired:
             repaired = counted(len(self.manifest.repaired), "layer")
-            text += f" The output projections of {repaired} were re-fitted or trained to make up for it."
+            text += f" The output projections of {repaired} were adjusted to make up for it."
         saved = self.savings
         text += f" Saved: {100 * saved.parameters.share:.1f} % of the parameters, "
         text += f"{100 * saved.flops_per_token.share:.1f} % of the FLOPs per token"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from headscape.ablation.greedy import ScorePrices
 from headscape.ablation.repair_choice import START
 from headscape.ablation.ridge_fit import Strength
 from headscape.analysis.intervals import Interval, bootstrap
@@ -17,7 +18,15 @@ from headscape.errors import InputError
 from headscape.output import counted
 from headscape.pruning.goal import Goal
 from headscape.pruning.manifest import Pairs
-from headscape.pruning.removal_order import GROUPS, UNITS, Order, flat, require_count, smallest_step
+from headscape.pruning.removal_order import (
+    GROUPS,
+    UNITS,
+    Order,
+    flat,
+    removal_order,
+    require_count,
+    smallest_step,
+)
 from headscape.pruning.savings import Change, Savings
 from headscape.pruning.sized_choice import Found
 from headscape.pruning.tradeoff import SizePoint, TradeOff
@@ -101,7 +110,6 @@ def _steps_within(order: Order, count: float) -> int:
 
 def _target_reached(run: TrialRun, kind: str, goal: Goal) -> Pairs:
     """Return the heads of the smallest size that brings the cache or the parameters down to the target."""
-    order = run.order(kind)
     share: Callable[[Savings], Change]
     if goal.target_kv is not None:
         target, what, share = goal.target_kv, "the key-value cache", lambda s: s.cache_bytes_per_token
@@ -113,12 +121,15 @@ def _target_reached(run: TrialRun, kind: str, goal: Goal) -> Pairs:
     def left(heads: Pairs) -> float:
         return 1 - share(run.savings(heads)).share
 
-    if not order or left(flat(order)) > target:
-        least = left(flat(order)) if order else 1.0
+    # Every order ends with the same numbers of heads, whatever their prices, which take a pass over the windows.
+    free = {module.layer: ScorePrices(np.zeros(module.n_heads)) for module in run.judge.modules}
+    least = left(flat(removal_order(run.judge.modules, free, kind)))
+    if least > target:
         raise InputError(
             f"{what} cannot come down to {target:g}: with one head or group left in every layer it is "
             f"{np.ceil(1e4 * least) / 1e4:g} of what it was. Ask for that or more."
         )
+    order = run.order(kind)
     low, high = 0, len(order)  # the steps up to high reach the target, those up to low do not
     while high - low > 1:
         middle = (low + high) // 2

@@ -88,7 +88,9 @@ class SafeFiles(WrapperStore[LocalStore]):
 
 def advice(part: Path) -> str:
     """Say how a damaged part is replaced."""
-    return f"Delete the folder {part} and run the same command again: only this part is computed again."
+    return (
+        f"Delete the folder {part} and run the command that wrote it again: only this part is computed again."
+    )
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ def test_repaired_projections_are_written_without_the_removed_columns():
     assert torch.equal(pruned.model.h[1].attn.c_proj.weight, matrix.T[8:])
     assert torch.equal(pruned.model.h[1].attn.c_proj.bias, bias)
     assert pruned.manifest.repaired == (1,)
-    assert "output projections of 1 layer were re-fitted or trained" in pruned.description
+    assert "output projections of 1 layer were adjusted" in pruned.description
 
 
 @pytest.mark.parametrize(

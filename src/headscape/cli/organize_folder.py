@@ -9,7 +9,6 @@ from typing import Any
 
 from headscape.cli.console import output_folder
 from headscape.errors import InputError, StorageError
-from headscape.tensor.store import HEADER
 
 _RESULT, _NEW, _BLOCKS = "organization", "organization.new", "blocks"
 
@@ -57,12 +56,15 @@ def require_same_options(folder: Path, options: Mapping[str, Any]) -> None:
 
 
 def save_organization(result: Any, folder: Path) -> None:
-    """Write an organization, in place of one that the same input gave before."""
-    known = _header(folder / _RESULT).get("input_hash", result.input_hash)
-    if known != result.input_hash:
+    """Write an organization; one of the same input with fewer iterations is replaced when the new one is complete."""
+    known = _header(folder / _RESULT)
+    if known.get("input_hash", result.input_hash) != result.input_hash:
         raise StorageError(
             f"{folder} holds the organization of another input (text, images, window). Choose another folder with -o."
         )
+    if not known or known["parameters"] == json.loads(json.dumps(result.parameters)):
+        result.save(folder / _RESULT)
+        return
     shutil.rmtree(folder / _NEW, ignore_errors=True)
     result.save(folder / _NEW)
     shutil.rmtree(folder / _RESULT, ignore_errors=True)
@@ -71,9 +73,11 @@ def save_organization(result: Any, folder: Path) -> None:
 
 def _header(store: Path) -> dict[str, Any]:
     """Return what a store says of itself, nothing if there is none."""
+    from headscape.tensor.store import HEADER
+
     with suppress(OSError, ValueError):
         found = json.loads((store / HEADER).read_text(encoding="utf-8"))
-        if isinstance(found, dict) and isinstance(found.get("parameters", {}), dict):
+        if isinstance(found, dict) and isinstance(found.get("parameters"), dict):
             return found
     return {}
 

@@ -29,7 +29,7 @@ COLUMNS = [
     "stated: 95th percentile",
     "rank correlation",
     "ten nearest heads in common",
-    "adjusted mutual information of the two finest levels of the head tree; of the second seed",
+    "two finest levels of the head tree, adjusted mutual information (first seed; second seed)",
 ]
 
 

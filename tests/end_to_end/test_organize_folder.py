@@ -71,10 +71,31 @@ def test_an_unfinished_run_is_known_by_its_blocks(organize, tmp_path):
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["parameters"]["beta"] == 1.0
 
 
-def test_another_input_is_refused(organize, capture, tmp_path, monkeypatch, capsys):
+def test_other_data_are_refused(organize, tmp_path, monkeypatch, capsys):
     assert organize("--n-iter", 1).returncode == 0
     before = hs.Organization.load(tmp_path / "out" / "organization").input_hash
     np.save(tmp_path / "x.npy", np.random.default_rng(1).random((8, 9, 3)))
     other = ("organize", tmp_path / "x.npy", "-o", tmp_path / "out", "--n-iter", 1, "--figures", "none")
-    one_line(headscape_here(monkeypatch, capsys, *other), "holds the organization of another input")
+    one_line(headscape_here(monkeypatch, capsys, *other), "holds the organization of other data")
+    one_line(organize("--n-iter", 1, "--memory", "1GiB"), "holds the organization of other data")
+    assert not (tmp_path / "out" / "blocks").exists()
     assert hs.Organization.load(tmp_path / "out" / "organization").input_hash == before
+
+
+def test_what_a_killed_run_left_behind_is_gone_on_with_or_cleared_away(organize, tmp_path):
+    out = tmp_path / "out"
+    assert organize("--n-iter", 1).returncode == 0
+    (out / "organization").rename(out / "organization.new")  # killed before the new one had its name
+    assert organize("--n-iter", 1).returncode == 0
+    assert {path.name for path in out.iterdir()} == {
+        "organization",
+        "summary.json",
+        *(f"tree_{axis}.nwk" for axis in ("query", "key", "head")),
+    }
+    header = out / "organization" / "headscape.json"
+    header.write_text(header.read_text()[:40])
+    one_line(organize("--n-iter", 1), "headscape.json is damaged")
+    assert organize("--memory", "1GiB", "--n-iter", 1, out="begun").returncode == 0
+    for folder in ("blocks", "organization"):
+        shutil.rmtree(tmp_path / "begun" / folder / "parts")
+    assert organize("--memory", "1GiB", "--n-iter", 1, "--seed", 1, out="begun").returncode == 0

@@ -90,6 +90,7 @@ def test_the_manifest_and_the_tokenizer_go_with_it(made):
     manifest = json.loads((folder.parent / "manifest" / "manifest.json").read_text())
     assert manifest["removed"] == summary["removed"]
     assert (folder / "tokenizer.json").is_file()
+    assert 'AutoTokenizer.from_pretrained("this-folder")' in (folder / "README.md").read_text()
     config = json.loads((folder / "config.json").read_text())["headscape_pruning"]
     assert config["method"] == "validated"
     assert "6 held-out windows" in config["evaluation"]

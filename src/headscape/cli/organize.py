@@ -12,7 +12,12 @@ import typer
 from headscape.cli.console import Console
 from headscape.cli.given import check_given, engine_of, formats_of, inputs_of, opened
 from headscape.cli.options import FIGURES, INPUTS, RUN, STACK, TENSORS, THREADS, SourceName, with_options
-from headscape.cli.organize_folder import own_folder, require_same_options, save_organization
+from headscape.cli.organize_folder import (
+    own_folder,
+    require_same_input,
+    require_same_options,
+    save_organization,
+)
 from headscape.cli.organize_streamed import bytes_of, capture_of, organize_streamed, planned, tell_plan
 from headscape.cli.progress import Display, announce_time, shown_progress
 from headscape.errors import InputError
@@ -115,6 +120,7 @@ def organize(
             if out is not None:
                 read = {"window": window, "field": given.field or "probs", "seed": given.seed}
                 require_same_options(folder, {**options, **read})
+                require_same_input(folder, str(capture.provenance.get("input_hash", "")))
             if dry_run:
                 tell_plan(planned(capture, window, limit, options, engine), given)
                 return

@@ -35,10 +35,12 @@ def own_folder(out: Path | None) -> Path:
 
 def require_same_options(folder: Path, options: Mapping[str, Any]) -> None:
     """Raise if a folder was made with other options than these; more iterations may go on where fewer ended."""
-    before = {**_header(folder / _BLOCKS).get("parameters", {})}
-    before |= _header(folder / _RESULT).get("parameters", {})
+    before: dict[str, Any] = {}
+    for store in (_BLOCKS, _RESULT):
+        before |= _header(folder / store).get("parameters", {})
     if not before:
         return
+    # Neither the organization of a tensor nor blocks of the whole questionnaire name both.
     before = {"approximate": False, "heads_only": False, **before}
     changed = [name for name, value in options.items() if name in before and before[name] != value]
     if "heads_only" in changed:
@@ -55,31 +57,36 @@ def require_same_options(folder: Path, options: Mapping[str, Any]) -> None:
         )
 
 
+def require_same_input(folder: Path, input_hash: str) -> None:
+    """Raise if a folder holds the organization of other data."""
+    if _header(folder / _RESULT).get("input_hash", input_hash) != input_hash:
+        raise StorageError(
+            f"{folder} holds the organization of other data: another text, window or field, or the same with --memory "
+            "on one side only. Choose another folder with -o."
+        )
+
+
 def save_organization(result: Any, folder: Path) -> None:
     """Write an organization; one of the same input with fewer iterations is replaced when the new one is complete."""
+    require_same_input(folder, result.input_hash)
     known = _header(folder / _RESULT)
-    if known.get("input_hash", result.input_hash) != result.input_hash:
-        raise StorageError(
-            f"{folder} holds the organization of another input (text, images, window). Choose another folder with -o."
-        )
+    shutil.rmtree(folder / _NEW, ignore_errors=True)
     if not known or known["parameters"] == json.loads(json.dumps(result.parameters)):
         result.save(folder / _RESULT)
         return
-    shutil.rmtree(folder / _NEW, ignore_errors=True)
     result.save(folder / _NEW)
     shutil.rmtree(folder / _RESULT, ignore_errors=True)
     (folder / _NEW).rename(folder / _RESULT)
 
 
-def _header(store: Path) -> dict[str, Any]:
-    """Return what a store says of itself, nothing if there is none."""
-    from headscape.tensor.store import HEADER
+def _header(folder: Path) -> dict[str, Any]:
+    """Return the header of a store, nothing if there is none, or none with a finished part to go on with."""
+    from headscape.tensor.store import HEADER, Store, read_header
 
-    with suppress(OSError, ValueError):
-        found = json.loads((store / HEADER).read_text(encoding="utf-8"))
-        if isinstance(found, dict) and isinstance(found.get("parameters"), dict):
-            return found
-    return {}
+    if not (folder / HEADER).exists():
+        return {}
+    header = read_header(folder)
+    return header if Store(folder, header).parts() else {}
 
 
 def _flag(name: str, value: Any) -> str:

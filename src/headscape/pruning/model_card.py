@@ -1,6 +1,7 @@
 """The model card of a pruned model: what was removed, why, and what it cost."""
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscape._version import __version__
@@ -22,8 +23,9 @@ def model_card(pruned: Pruned, trial: "PruningTrial | None" = None) -> str:
         for layer in manifest.layers
         if layer.removed
     ]
-    # The hub links to its own models, owner/name, and warns of anything else.
-    link = f"base_model: {base}\n" if re.fullmatch(r"[\w.-]+/[\w.-]+", base) else ""
+    # The hub links to its own models, owner/name, and warns of anything else, such as folders.
+    on_hub = re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", base) and not Path(base).exists()
+    link = f"base_model: {base}\n" if on_hub else ""
     return f"""---
 tags: [headscape, pruned]
 {link}---
@@ -87,7 +89,7 @@ model = hs.load_pruned("this-folder").model
 ```"""
 _TOKENIZER = """
 
-Its tokenizer is `transformers.AutoTokenizer.from_pretrained("this-folder")`."""
+The tokenizer, if it was saved too, is `transformers.AutoTokenizer.from_pretrained("this-folder")`."""
 
 
 def _loading(plain: bool) -> str:

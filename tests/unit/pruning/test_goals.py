@@ -46,6 +46,30 @@ def flat(order, steps=None):
     return [pair for step in order[:steps] for pair in step]
 
 
+@pytest.mark.parametrize(
+    "goal", [{"target_kv": 0.1}, {"target_params": 0.1}, {"target_kv": 0.1, "uniform": True}]
+)
+def test_a_target_out_of_reach_is_refused_before_any_pass_over_the_windows(goal):
+    model, passes = grouped_llama(6, 3), []
+    model.register_forward_hook(lambda *_: passes.append(1))
+    with pytest.raises(InputError, match=r"cannot come down to 0\.1"):
+        trial_of(model, **goal)
+    assert len(passes) == 1  # the one that finds the layers
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(6, 3), (6, 2), (4, 4), (6, 6)])
+@pytest.mark.parametrize("kind", ["units", "groups", "uniform", "uniform groups"])
+def test_all_orders_end_with_the_same_numbers_of_heads(shape, kind, seed):
+    modules = of_stack(attention_modules(grouped_llama(*shape)))
+    free = {m.layer: ScorePrices(np.zeros(m.n_heads)) for m in modules}
+    ends = [
+        counts_after(modules, flat(removal_order(modules, prices, kind)))
+        for prices in (free, scored(modules, seed))
+    ]
+    assert [sorted(kept) for kept in ends[0]] == [sorted(kept) for kept in ends[1]]
+
+
 @pytest.mark.parametrize("shape", [(6, 3), (6, 2), (4, 4), (6, 1)])
 @pytest.mark.parametrize("kind", ["units", "groups", "uniform", "uniform groups"])
 def test_every_prefix_of_an_order_can_be_cut_out(shape, kind):

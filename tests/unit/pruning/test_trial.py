@@ -185,13 +185,23 @@ def test_the_summary_and_the_card(tmp_path):
     assert "| 0 | 1 | 3 of 4 |\n| 1 | 2, 3 | 2 of 4 |" in card
     assert f"| with repair | {trial.increases['with repair']} |" in card
     assert "hs.load_pruned" in card
+    assert "AutoTokenizer" not in card  # this model came without one
     assert all(sentence in card for sentence in trial.findings)
 
 
 @pytest.mark.parametrize(
-    ("name", "linked"), [("owner/model-135M", True), ("/home/me/model", False), ("", False)]
+    ("name", "linked"),
+    [
+        ("owner/model-135M", True),
+        ("/home/me/model", False),
+        ("out/model", False),
+        ("../model", False),
+        ("", False),
+    ],
 )
-def test_the_card_links_to_the_original_only_where_the_hub_has_it(name, linked):
+def test_the_card_links_to_the_original_only_where_the_hub_has_it(name, linked, tmp_path, monkeypatch):
+    (tmp_path / "out" / "model").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
     model = tiny_causal_model("GPT2")
     model.config._name_or_path = name
     card = model_card(hs.prune(model, [(0, 1)]))
